@@ -1,0 +1,1 @@
+"""Declarative experiments on the GPU hosts that serve language models."""

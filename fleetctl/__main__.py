@@ -1,0 +1,6 @@
+"""`python -m fleetctl`."""
+
+from fleetctl.cli.app import main
+
+if __name__ == "__main__":
+    main()

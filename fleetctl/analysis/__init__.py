@@ -1,0 +1,1 @@
+"""Estimates, comparisons, power, stopping and the verdict: pure functions of counts."""

@@ -1,0 +1,1 @@
+"""Commands: the one place that builds the edges, prints, and turns errors into exit codes."""

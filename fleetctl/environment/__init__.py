@@ -1,0 +1,1 @@
+"""Where a service's flags come from, and exact edits of scripts, units and env files."""

@@ -1,0 +1,1 @@
+"""A fleet on this machine: hosts with a real sshd, and real systemd where permitted."""

@@ -1,0 +1,1 @@
+"""Desired state x observed state -> Plan, as data."""

@@ -1,0 +1,1 @@
+"""A run's findings as data, and how they are printed."""

@@ -1,0 +1,1 @@
+"""The served model seen from outside: client, load, readiness, proofs."""

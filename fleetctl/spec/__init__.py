@@ -1,0 +1,1 @@
+"""What the user wrote: TOML in, frozen values out, every error located."""

@@ -1,0 +1,1 @@
+"""Workloads, sessions, and what their transcripts mean."""

@@ -1,0 +1,1 @@
+"""The verbs: deploy, measure, experiment, matrix, rollback."""

@@ -1,0 +1,1 @@
+"""What experiments deploy: a decode engine, its indexer, cache and graph runner."""
