@@ -4,37 +4,45 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 
-import click
 import typer
 
 from fleetctl.errors import ExitCode, FleetError
 
 REPORT_A_BUG = "this is a bug in fleetctl; please report it with the traceback above"
 
+# typer brings its own copy of click and re-exports only some of its errors: BadParameter's
+# base two steps up is the one that every usage error shares
+_USAGE_ERROR = typer.BadParameter.__mro__[2]
 
-def run_guarded(app: typer.Typer) -> int:
+
+def run_guarded(app: Callable[..., object]) -> int:
     """Run the application and return its exit code; every error is printed once, on stderr."""
     try:
         result = app(standalone_mode=False)
     except FleetError as error:
         print_error(error)
         return int(error.exit_code)
-    except click.exceptions.Exit as ended:
+    except typer.Exit as ended:
         return ended.exit_code
-    except click.ClickException as error:
-        error.show()
-        return int(ExitCode.USAGE)
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         say("interrupted")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         return int(ExitCode.OK)
-    except Exception:  # noqa: BLE001 - the last line of defence: a bug must not look like a verdict
-        traceback.print_exc()
-        say("error: internal error", "", f"hint: {REPORT_A_BUG}")
-        return int(ExitCode.INTERNAL)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug must not look like a verdict
+        return _usage_or_bug(error)
     return result if isinstance(result, int) else int(ExitCode.OK)
+
+
+def _usage_or_bug(error: Exception) -> int:
+    if isinstance(error, _USAGE_ERROR):
+        error.show()  # type: ignore[attr-defined]
+        return int(ExitCode.USAGE)
+    traceback.print_exception(error)
+    say("error: internal error", "", f"hint: {REPORT_A_BUG}")
+    return int(ExitCode.INTERNAL)
 
 
 def print_error(error: FleetError) -> None:

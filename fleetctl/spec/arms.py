@@ -1,0 +1,159 @@
+"""The arms of an experiment, with the bytes of their patches read from the repository."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetctl.errors import InputError
+from fleetctl.spec.experiment import Experiment, History, Patch
+from fleetctl.spec.loader import load_experiment
+from fleetctl.spec.nearest import nearest
+
+_SKIPPED = ("__pycache__", ".git", ".mypy_cache", ".ruff_cache")
+
+
+@dataclass(frozen=True)
+class PatchContent:
+    """A patch and the bytes it brings.
+
+    Attributes:
+        files: path below the target ("" for a single file or a diff) -> content.
+    """
+
+    patch: Patch
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """sha256 over names and contents, 64 hex digits."""
+        total = hashlib.sha256()
+        for name, content in sorted(self.files.items()):
+            total.update(f"{name}\0{len(content)}\0".encode() + content)
+        return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What one arm wants a host to be; an empty arm is the host as found.
+
+    Attributes:
+        flags: name -> value, or None for "absent from the environment".
+    """
+
+    name: str
+    patches: tuple[PatchContent, ...] = ()
+    flags: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def is_as_found(self) -> bool:
+        """Whether this arm changes nothing."""
+        return not self.patches and not self.flags
+
+
+@dataclass(frozen=True)
+class Arms:
+    """Both arms; `history` replaces the control where it was measured on another day."""
+
+    control: Arm
+    treatment: Arm
+    history: History | None = None
+
+
+def arms_of(experiment: Experiment, spec_path: Path) -> Arms:
+    """Return the arms of an experiment; sources are read from the spec's repository.
+
+    Raises:
+        InputError: a source is missing, or Python in it does not parse.
+    """
+    treatment = arm_from(
+        "treatment", experiment.patch, flags_of(experiment.env), spec_path=spec_path
+    )
+    control = experiment.control
+    if control.spec is not None:
+        other_path = find_beside(spec_path, control.spec)
+        other = load_experiment(other_path)
+        arm = arm_from("control", other.patch, flags_of(other.env), spec_path=other_path)
+        return Arms(arm, treatment)
+    arm = arm_from("control", control.patch, flags_of(control.env), spec_path=spec_path)
+    return Arms(arm, treatment, control.history)
+
+
+def arm_from(
+    name: str, patches: tuple[Patch, ...], flags: Mapping[str, str | None], *, spec_path: Path
+) -> Arm:
+    """Return an arm with its patches read and parsed.
+
+    Raises:
+        InputError: a source is missing, or Python in it does not parse.
+    """
+    return Arm(name, tuple(read_patch(patch, spec_path) for patch in patches), flags)
+
+
+def flags_of(env: Mapping[str, str | bool]) -> dict[str, str | None]:
+    """Return flags as the environment knows them: a value, or None for absent."""
+    return {name: value if isinstance(value, str) else None for name, value in env.items()}
+
+
+def read_patch(patch: Patch, spec_path: Path) -> PatchContent:
+    """Return a patch with its bytes; Python files must parse.
+
+    Raises:
+        InputError: the source is missing, empty, or Python in it does not parse.
+    """
+    source = find_beside(spec_path, patch.source)
+    if patch.kind == "tree":
+        files = {
+            str(path.relative_to(source)): path.read_bytes()
+            for path in sorted(source.rglob("*"))
+            if path.is_file() and not any(part in _SKIPPED for part in path.parts)
+        }
+    else:
+        files = {"": source.read_bytes()}
+    if not files:
+        raise InputError(
+            f"patch source {patch.source} is empty",
+            why="a tree patch needs at least one file",
+            next_step="name a directory that holds files",
+        )
+    for name, content in files.items():
+        _check_python(source / name if name else source, content)
+    return PatchContent(patch, files)
+
+
+def find_beside(spec_path: Path, relative: str) -> Path:
+    """Return the path that `relative` names, looked up from the spec's folder upwards.
+
+    Raises:
+        InputError: no folder above the spec holds it.
+    """
+    folders = spec_path.resolve().parents
+    for folder in folders:
+        if (folder / relative).exists():
+            return folder / relative
+    parent = next(
+        (f / Path(relative).parent for f in folders if (f / relative).parent.is_dir()), None
+    )
+    siblings = [path.name for path in parent.iterdir()] if parent else []
+    raise InputError(
+        f"{spec_path.name} names a missing file: {relative}",
+        why=f"neither {folders[0]} nor a folder above it holds it"
+        f"{nearest(Path(relative).name, siblings)}",
+        next_step="mend `source`, or create the file",
+    )
+
+
+def _check_python(path: Path, content: bytes) -> None:
+    if path.suffix != ".py":
+        return
+    try:
+        compile(content, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise InputError(
+            f"{path.name} does not compile",
+            why=f"{path}{f':{line}' if line else ''}: {getattr(error, 'msg', error)}",
+            next_step="mend the file; nothing was touched",
+        ) from error

@@ -1,0 +1,256 @@
+"""What an experiment says: patches, flags, control, observers, workload, trials, verdict."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from fleetctl.spec.quantities import Duration, Share
+
+Verdict = Literal["eliminated", "reduced", "worse", "no_effect", "inconclusive", "invalid"]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_FLAG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class Value(BaseModel):
+    """A frozen value that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+class Patch(Value):
+    """One change of the serving tree.
+
+    Attributes:
+        source: a file, a unified diff (`.diff`, `.patch`) or a directory, relative to the
+            repository the experiment lies in.
+        module: where the file must be imported from, in the service's own interpreter.
+        path: where it goes, relative to the host's `tree`; exactly one of `module` and `path`.
+        base_sha256: refuse if the host's file is not the one the patch was made for.
+        marker: a log line that each serving process must print once after the restart.
+        layout: the patch changes the layout of cached memory (dtype, pages): all roles or none.
+    """
+
+    source: str
+    module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = (
+        None
+    )
+    path: str | None = None
+    base_sha256: Sha256 | None = None
+    marker: str | None = None
+    layout: bool = False
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Patch:
+        if (self.module is None) == (self.path is None):
+            raise ValueError("a patch needs exactly one of `module` and `path`")
+        if self.path is not None and (self.path.startswith("/") or ".." in self.path.split("/")):
+            raise ValueError("`path` is relative to the host's `tree` and stays inside it")
+        return self
+
+    @property
+    def kind(self) -> Literal["file", "diff", "tree"]:
+        """How `source` is applied; a directory is recognised by its trailing slash."""
+        if self.source.endswith("/"):
+            return "tree"
+        return "diff" if self.source.endswith((".diff", ".patch")) else "file"
+
+    @property
+    def target(self) -> str:
+        """Where it goes, as the spec says it."""
+        return self.module or self.path or ""
+
+
+Flags = dict[str, str | Literal[False]]
+
+
+def checked_flags(flags: Flags) -> Flags:
+    """Return the flags, or raise ValueError for a name or value no environment can carry."""
+    for name, value in flags.items():
+        if not _FLAG_NAME.match(name) or name == "_":
+            raise ValueError(f"`{name}` can't be the name of an environment variable")
+        if value is not False and "\0" in value:
+            raise ValueError(
+                f"the value of `{name}` holds a NUL byte, which no environment can carry"
+            )
+    return flags
+
+
+class History(Value):
+    """A control that was measured on another day."""
+
+    corrupted: int = Field(ge=0)
+    sessions: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _at_most_all(self) -> History:
+        if self.corrupted > self.sessions:
+            raise ValueError("`corrupted` can't exceed `sessions`")
+        return self
+
+
+class Control(Value):
+    """The other arm; by default the host as found."""
+
+    spec: str | None = None
+    history: History | None = None
+    patch: tuple[Patch, ...] = ()
+    env: Flags = Field(default_factory=dict)
+
+    _flags = field_validator("env")(checked_flags)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Control:
+        ways = [self.spec is not None, self.history is not None, bool(self.patch or self.env)]
+        if sum(ways) > 1:
+            raise ValueError("a control is one of `spec`, `history`, or `patch` and `env`")
+        return self
+
+
+class Observer(Value):
+    """Something that looks but may perturb: it counts as a factor."""
+
+    flag: str | None = None
+    off: str = "0"
+    patch: str | None = None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Observer:
+        if (self.flag is None) == (self.patch is None):
+            raise ValueError("an observer is exactly one of `flag` and `patch`")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The flag or the patch source."""
+        return self.flag or self.patch or ""
+
+
+class ThinkTime(Value):
+    """Pause of a session between rounds."""
+
+    distribution: Literal["constant", "uniform", "lognormal"] = "constant"
+    mean: Duration = 0.0
+
+
+class ToolcallSpec(Value):
+    """Concurrent multi-turn tool-calling sessions against the OpenAI API."""
+
+    kind: Literal["toolcall"]
+    sessions: int = Field(default=40, gt=0, le=100_000)
+    rounds: int = Field(default=3, gt=0, le=100)
+    context_tokens: int = Field(default=300, ge=0)
+    max_tokens: int = Field(default=1800, gt=0)
+    cache_mode: Literal["shared", "unique", "mixed"] = "unique"
+    stream: bool = True
+    temperature: float = Field(default=0.0, ge=0)
+    think_time: Duration = 0.0
+    first_token_limit: Duration = 60.0
+    stall_limit: Duration = 60.0
+    total_limit: Duration = 600.0
+    min_batch: int = Field(default=0, ge=0)
+    min_context_tokens: int = Field(default=0, ge=0)
+
+
+class CommandSpec(Value):
+    """Any program that prints the documented JSON or the people's line."""
+
+    kind: Literal["command"]
+    argv: tuple[str, ...] = Field(min_length=1)
+    sessions: int = Field(default=40, gt=0)
+    deadline: Duration = 1800.0
+
+
+Workload = Annotated[ToolcallSpec | CommandSpec, Field(discriminator="kind")]
+
+
+class Trials(Value):
+    """How often each arm is measured and in which order."""
+
+    runs: int = Field(default=3, gt=0, le=1000)
+    order: Literal["interleaved", "blocks"] = "interleaved"
+    stop: Literal["fixed", "sequential"] = "fixed"
+    looks: tuple[int, ...] = ()
+    seed: int = Field(default=0, ge=0)
+    boot_per_run: bool = True
+
+    @model_validator(mode="after")
+    def _looks_fit(self) -> Trials:
+        if self.stop == "sequential" and not self.looks:
+            raise ValueError('`stop = "sequential"` needs `looks`, such as looks = [4, 6, 8]')
+        if list(self.looks) != sorted(set(self.looks)) or any(
+            n > self.runs or n < 1 for n in self.looks
+        ):
+            raise ValueError("`looks` must rise and end at `runs` or before")
+        return self
+
+
+class VerdictSpec(Value):
+    """What is judged, against which bounds."""
+
+    metric: Literal["corruption"] = "corruption"
+    expect: Verdict | None = None
+    target: Share = 0.01
+    margin: Share | None = None
+    alpha: Share = 0.05
+
+
+class Layer(Value):
+    """One layer of readiness: how long it may take and how often it is asked."""
+
+    deadline: Duration
+    poll: Duration
+
+
+class Ready(Value):
+    """Readiness in layers; the defaults are the story's."""
+
+    active: Layer = Layer(deadline="60s", poll="1s")  # type: ignore[arg-type]
+    port: Layer = Layer(deadline="5m", poll="1s")  # type: ignore[arg-type]
+    health: Layer = Layer(deadline="5m", poll="5s")  # type: ignore[arg-type]
+    completion: Layer = Layer(deadline="5m", poll="3s")  # type: ignore[arg-type]
+    tool_call: bool = False
+    concurrent: int = Field(default=0, ge=0)
+    progress: tuple[str, ...] = ()
+    soak: Duration = 1.0
+
+
+class Head(Value):
+    """Name, reason and target."""
+
+    name: Name
+    hypothesis: str = ""
+    target: str
+    forced: tuple[Literal["confounded", "blocks", "layout"], ...] = ()
+
+
+class Experiment(Value):
+    """One question: does this change of the fleet change the outcome?"""
+
+    experiment: Head
+    patch: tuple[Patch, ...] = ()
+    env: Flags = Field(default_factory=dict)
+    control: Control = Control()
+    observer: tuple[Observer, ...] = ()
+    workload: Workload = ToolcallSpec(kind="toolcall")
+    trials: Trials = Trials()
+    verdict: VerdictSpec = VerdictSpec()
+    ready: Ready = Ready()
+    lease: Duration = "60s"  # type: ignore[assignment]
+
+    _flags = field_validator("env")(checked_flags)
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.experiment.name

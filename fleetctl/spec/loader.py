@@ -1,0 +1,146 @@
+"""TOML files -> frozen values; every error says file, line, key, and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli
+from pydantic import BaseModel, ValidationError
+
+from fleetctl.errors import InputError
+from fleetctl.spec.experiment import Experiment, Value
+from fleetctl.spec.inventory import Inventory
+from fleetctl.spec.located import line_of
+from fleetctl.spec.matrix import Matrix
+from fleetctl.spec.nearest import nearest
+
+M = TypeVar("M", bound=Value)
+
+
+def load_experiment(path: Path) -> Experiment:
+    """Return the experiment in a TOML file.
+
+    Raises:
+        InputError: the file is missing, is not TOML, or says something that can't be.
+    """
+    return _load(path, Experiment)
+
+
+def load_matrix(path: Path) -> Matrix:
+    """Return the matrix in a TOML file.
+
+    Raises:
+        InputError: as for `load_experiment`.
+    """
+    return _load(path, Matrix)
+
+
+def load_inventory(path: Path) -> Inventory:
+    """Return the inventory in a TOML file; `[defaults]` is filled into each host.
+
+    Relative paths of keys and known_hosts files start at the inventory's own folder.
+
+    Raises:
+        InputError: as for `load_experiment`.
+    """
+    text, document = _read(path)
+    defaults = document.pop("defaults", {})
+    hosts = document.get("hosts")
+    if isinstance(hosts, dict) and isinstance(defaults, dict):
+        document["hosts"] = {
+            name: {**defaults, **host} if isinstance(host, dict) else host
+            for name, host in hosts.items()
+        }
+    inventory = _validated(path, text, document, Inventory)
+    base = path.resolve().parent
+    return inventory.model_copy(
+        update={
+            "hosts": {
+                name: host.model_copy(
+                    update={
+                        key: str(base / Path(value).expanduser())
+                        for key in ("identity", "known_hosts", "ssh_config")
+                        if (value := getattr(host, key)) is not None
+                    }
+                )
+                for name, host in inventory.hosts.items()
+            }
+        }
+    )
+
+
+def _load(path: Path, model: type[M]) -> M:
+    text, document = _read(path)
+    return _validated(path, text, document, model)
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, tomli.loads(text)
+    except OSError as error:
+        raise InputError(
+            f"can't read {path}", why=str(error.strerror), next_step="check the path"
+        ) from error
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is not valid TOML", why=str(error), next_step="mend the line named above"
+        ) from error
+
+
+def _validated(path: Path, text: str, document: dict[str, Any], model: type[M]) -> M:
+    try:
+        return model.model_validate(_frozen(document))
+    except ValidationError as error:
+        problems = [_problem(path, text, model, dict(found)) for found in error.errors()]
+        raise InputError(
+            f"{path} can't be used",
+            why="\n       ".join(problems),
+            next_step="mend the file; docs/reference/spec.md lists every key",
+        ) from error
+
+
+def _frozen(value: object) -> object:
+    """Return TOML's lists as tuples, which is what strict frozen models hold."""
+    if isinstance(value, Mapping):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return tuple(_frozen(inner) for inner in value)
+    return value
+
+
+def _problem(path: Path, text: str, model: type[BaseModel], found: Mapping[str, Any]) -> str:
+    location: Sequence[str | int] = found["loc"]
+    line = line_of(text, location)
+    where = f"{path.name}:{line}" if line else path.name
+    key = ".".join(str(part) for part in location)
+    if found["type"] == "extra_forbidden":
+        near = nearest(str(location[-1]), _valid_keys(model, location))
+        return f"{where}: unknown key `{key}`{near}"
+    if found["type"] == "missing":
+        return f"{where}: `{key}` is missing"
+    message = str(found["msg"]).removeprefix("Value error, ")
+    return f"{where}: `{key}`: {message[0].lower()}{message[1:]}" if key else f"{where}: {message}"
+
+
+def _valid_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Return the keys that the model around `location` knows."""
+    found: set[str] = set()
+    models: list[type[BaseModel]] = [model]
+    for part in location[:-1]:
+        inner = [
+            _models_in(m.model_fields[part].annotation) for m in models if part in m.model_fields
+        ]
+        models = [m for group in inner for m in group] or models
+    for known in models:
+        found |= set(known.model_fields)
+    return sorted(found)
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    inner: Sequence[object] = getattr(annotation, "__args__", ())
+    return [model for argument in inner for model in _models_in(argument)]

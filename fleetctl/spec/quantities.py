@@ -1,0 +1,55 @@
+"""Durations, sizes and shares as people write them: "5s", "30m", "2 GiB", "1%"."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_DURATION_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z%]+)\Z")
+
+
+def duration_s(text: object) -> float:
+    """Return the seconds of a duration such as "5s", "1.5m", "200ms" or "2h".
+
+    Raises:
+        ValueError: not such a text; a bare number is refused because its unit is unknown.
+    """
+    match = _AMOUNT.match(text.strip()) if isinstance(text, str) else None
+    if match is None or match[2] not in _DURATION_S:
+        raise ValueError('expected a duration with its unit, such as "5s", "30m" or "200ms"')
+    return float(match[1]) * _DURATION_S[match[2]]
+
+
+def share(value: object) -> float:
+    """Return a share between 0 and 1 written as 0.01 or "1%".
+
+    Raises:
+        ValueError: not such a value, or out of range.
+    """
+    match = _AMOUNT.match(value.strip()) if isinstance(value, str) else None
+    if match is not None and match[2] == "%":
+        number = float(match[1]) / 100
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        raise ValueError('expected a share such as 0.01 or "1%"')
+    if not 0 <= number <= 1:
+        raise ValueError("a share lies between 0 and 1 (0% and 100%)")
+    return number
+
+
+def spell_duration(length_s: float) -> str:
+    """Return a duration as people read it: 0.4 s, 12 s, 5 min, 1 h 30 min."""
+    if length_s < 10:
+        return f"{length_s:.1f} s"
+    if length_s < 120:
+        return f"{length_s:.0f} s"
+    minutes = round(length_s / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+Duration = Annotated[float, BeforeValidator(duration_s)]
+Share = Annotated[float, BeforeValidator(share)]
