@@ -25,7 +25,7 @@ _FLAG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 class Value(BaseModel):
     """A frozen value that refuses keys it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Patch(Value):
@@ -246,7 +246,7 @@ class Experiment(Value):
     trials: Trials = Trials()
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
-    lease: Duration = "60s"  # type: ignore[assignment]
+    lease: Duration = 60.0
 
     _flags = field_validator("env")(checked_flags)
 

@@ -12,7 +12,7 @@ from fleetctl.spec.nearest import nearest
 from fleetctl.spec.quantities import Duration
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
-AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\0]*$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+$")]
 
 

@@ -94,12 +94,32 @@ def _validated(path: Path, text: str, document: dict[str, Any], model: type[M]) 
     try:
         return model.model_validate(_frozen(document))
     except ValidationError as error:
-        problems = [_problem(path, text, model, dict(found)) for found in error.errors()]
+        found: dict[tuple[str | int, ...], list[str]] = {}
+        for raw in error.errors():
+            location = _written(document, raw["loc"], keep_last=raw["type"] == "missing")
+            found.setdefault(location, []).append(_message(model, location, dict(raw)))
+        problems = [_located(path, text, *item) for item in found.items()]
         raise InputError(
             f"{path} can't be used",
             why="\n       ".join(problems),
             next_step="mend the file; docs/reference/spec.md lists every key",
         ) from error
+
+
+def _written(
+    document: object, location: Sequence[str | int], *, keep_last: bool
+) -> tuple[str | int, ...]:
+    """Return the part of pydantic's location that stands in the file, without its union tags."""
+    kept: list[str | int] = []
+    for position, part in enumerate(location):
+        if (isinstance(document, dict) and part in document) or (
+            isinstance(document, list) and isinstance(part, int)
+        ):
+            document = document[part]
+        elif not (keep_last and position == len(location) - 1):
+            continue
+        kept.append(part)
+    return tuple(kept)
 
 
 def _frozen(value: object) -> object:
@@ -111,18 +131,21 @@ def _frozen(value: object) -> object:
     return value
 
 
-def _problem(path: Path, text: str, model: type[BaseModel], found: Mapping[str, Any]) -> str:
-    location: Sequence[str | int] = found["loc"]
+def _located(path: Path, text: str, location: Sequence[str | int], messages: list[str]) -> str:
     line = line_of(text, location)
     where = f"{path.name}:{line}" if line else path.name
+    return f"{where}: {' or '.join(dict.fromkeys(messages))}"
+
+
+def _message(model: type[BaseModel], location: Sequence[str | int], raw: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in location)
-    if found["type"] == "extra_forbidden":
-        near = nearest(str(location[-1]), _valid_keys(model, location))
-        return f"{where}: unknown key `{key}`{near}"
-    if found["type"] == "missing":
-        return f"{where}: `{key}` is missing"
-    message = str(found["msg"]).removeprefix("Value error, ")
-    return f"{where}: `{key}`: {message[0].lower()}{message[1:]}" if key else f"{where}: {message}"
+    if raw["type"] == "extra_forbidden":
+        return f"unknown key `{key}`{nearest(str(location[-1]), _valid_keys(model, location))}"
+    if raw["type"] == "missing":
+        return f"`{key}` is missing"
+    message = str(raw["msg"]).removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    return f"`{key}`: {message}" if key else message
 
 
 def _valid_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

@@ -90,7 +90,7 @@ class Matrix(Value):
     trials: Trials = Trials()
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
-    lease: Duration = "60s"  # type: ignore[assignment]
+    lease: Duration = 60.0
 
     @model_validator(mode="after")
     def _names_exist(self) -> Matrix:

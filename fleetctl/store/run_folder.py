@@ -1,0 +1,147 @@
+"""One run's folder: what was asked, what happened, what was measured, what it means.
+
+RUN/
+  run.json               id, kind, name, holder, start: written first
+  spec/                  the TOML files and every payload file, as they were
+  plan.json              what would change on each host, and the schedule
+  events.jsonl           append-only; the run's state is a fold over it
+  hosts/HOST/facts.json  what the host is; service logs per trial beside it
+  trials/NNN-ARM/        transcripts, counts, telemetry
+  report.json report.md report.txt
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetctl.errors import InputError
+from fleetctl.store.atomic import append_line, write_atomic
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the event log."""
+
+    at_s: float
+    kind: str
+    facts: Json
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run; every write is atomic, every event is on disk when it returns."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, root: Path, run_id: str, head: Json) -> RunFolder:
+        """Make the folder of a new run.
+
+        Raises:
+            InputError: a run of that id exists, or the folder can't be made.
+        """
+        folder = cls(root / run_id)
+        try:
+            folder.path.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(
+                f"can't make the run folder {folder.path}",
+                why=str(error.strerror),
+                next_step="name another folder with --runs",
+            ) from error
+        folder.write_json("run.json", {"run": run_id, **head})
+        return folder
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, which is the folder's name."""
+        return self.path.name
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Write one file of the run and return its path."""
+        path = self.path / name
+        write_atomic(path, content)
+        return path
+
+    def write_json(self, name: str, value: object) -> Path:
+        """Write one JSON file of the run and return its path."""
+        return self.write(name, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def read_json(self, name: str) -> Any:  # noqa: ANN401 - JSON is any of its types
+        """Return one JSON file of the run.
+
+        Raises:
+            InputError: the run has no such file, or it is damaged.
+        """
+        path = self.path / name
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"run {self.run_id} has no readable {name}",
+                why=str(error),
+                next_step=f"look into {self.path}; the run may have ended early",
+            ) from error
+
+    def has(self, name: str) -> bool:
+        """Whether the run has that file."""
+        return (self.path / name).is_file()
+
+    def record(self, at_s: float, kind: str, **facts: object) -> None:
+        """Append one event; it is on disk when this returns."""
+        line = json.dumps({"at_s": round(at_s, 3), "kind": kind, **facts}, ensure_ascii=False)
+        append_line(self.path / "events.jsonl", line)
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events in order; lines torn by a crash are passed over."""
+        path = self.path / "events.jsonl"
+        if not path.exists():
+            return
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                facts = json.loads(line)
+                yield Event(facts.pop("at_s"), facts.pop("kind"), facts)
+            except (ValueError, KeyError, AttributeError):
+                continue
+
+
+def list_runs(root: Path) -> list[RunFolder]:
+    """Return the runs below `root`, oldest first."""
+    if not root.is_dir():
+        return []
+    return [RunFolder(path) for path in sorted(root.iterdir()) if (path / "run.json").is_file()]
+
+
+def find_run(root: Path, run_id: str) -> RunFolder:
+    """Return the run whose id is, or uniquely starts with, `run_id`; "latest" is the newest.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
+    runs = list_runs(root)
+    if run_id == "latest" and runs:
+        return max(runs, key=lambda run: (run.path / "run.json").stat().st_mtime)
+    found = [run for run in runs if run.run_id == run_id] or [
+        run for run in runs if run.run_id.startswith(run_id)
+    ]
+    if len(found) == 1:
+        return found[0]
+    raise InputError(
+        f"{'no' if not found else 'more than one'} run is called {run_id}",
+        why=f"{root} holds {', '.join(run.run_id for run in (found or runs)) or 'no runs'}",
+        next_step="`fleetctl results list` shows them all",
+    )
+
+
+def new_run_id(at_s: float, name: str, salt: str) -> str:
+    """Return an id that sorts by time and says what it is: 20261129-184230-eager-3f9a."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(at_s))
+    return f"{stamp}-{re.sub(r'[^A-Za-z0-9_.]+', '-', name)[:40]}-{salt}"

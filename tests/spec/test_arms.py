@@ -1,0 +1,67 @@
+"""Arms carry the bytes of their patches, and bad sources are refused before any host is touched."""
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import InputError
+from fleetctl.spec.arms import arms_of
+from fleetctl.spec.loader import load_experiment
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / "payload").mkdir()
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "payload/good.py").write_text("x = 1\n")
+    return tmp_path
+
+
+def arms(repository: Path, body: str, name: str = "e.toml"):
+    path = repository / "experiments" / name
+    path.write_text(f'[experiment]\nname = "e"\ntarget = "t"\n{body}')
+    return arms_of(load_experiment(path), path)
+
+
+PATCH = '[[patch]]\nsource = "payload/{}"\nmodule = "serve.x"\n'
+
+
+def test_sources_are_found_from_the_spec_s_repository(repository):
+    found = arms(repository, PATCH.format("good.py") + '[env]\nA = "1"\nB = false\n')
+
+    assert found.treatment.patches[0].files == {"": b"x = 1\n"}
+    assert found.treatment.flags == {"A": "1", "B": None}
+    assert found.control.is_as_found
+
+
+def test_a_missing_source_names_the_nearest_file(repository):
+    with pytest.raises(InputError, match=r"did you mean `good.py`"):
+        arms(repository, PATCH.format("god.py"))
+
+
+def test_python_that_does_not_compile_names_its_line(repository):
+    (repository / "payload/bad.py").write_text("x = 1\ndef f(:\n")
+
+    with pytest.raises(InputError, match=r"bad\.py:2") as caught:
+        arms(repository, PATCH.format("bad.py"))
+    assert "nothing was touched" in caught.value.next_step
+
+
+def test_a_control_may_be_another_spec(repository):
+    arms(repository, PATCH.format("good.py"), name="base.toml")
+    found = arms(repository, '[control]\nspec = "base.toml"\n')
+
+    assert found.control.patches[0].patch.module == "serve.x"
+    assert found.treatment.is_as_found
+
+
+def test_a_tree_patch_brings_every_file_but_caches(repository):
+    tree = repository / "payload/tree"
+    (tree / "a/__pycache__").mkdir(parents=True)
+    (tree / "a/b.py").write_text("y = 2\n")
+    (tree / "a/__pycache__/b.pyc").write_bytes(b"stale")
+
+    found = arms(repository, '[[patch]]\nsource = "payload/tree/"\npath = "python"\n')
+
+    assert dict(found.treatment.patches[0].files) == {"a/b.py": b"y = 2\n"}
+    assert found.treatment.patches[0].patch.kind == "tree"

@@ -1,0 +1,145 @@
+"""Specs and inventories: what is accepted, and how precisely the rest is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import InputError
+from fleetctl.spec.loader import load_experiment, load_inventory, load_matrix
+
+REPOSITORY = Path(__file__).parents[2]
+MINIMAL = '[experiment]\nname = "x"\ntarget = "decode"\n'
+
+
+def spec(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    return path
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load_experiment(spec(tmp_path, text))
+    assert caught.value.next_step
+    return caught.value.why
+
+
+def test_a_minimal_spec_has_the_story_s_defaults(tmp_path):
+    experiment = load_experiment(spec(tmp_path, MINIMAL))
+
+    assert (experiment.workload.kind, experiment.workload.sessions) == ("toolcall", 40)
+    assert (experiment.ready.health.deadline, experiment.ready.health.poll) == (300.0, 5.0)
+    assert experiment.ready.completion.poll == 3.0
+
+
+@pytest.mark.parametrize(
+    ("added", "line", "says"),
+    [
+        ("[trails]\nruns = 3\n", 4, "unknown key `trails`; did you mean `trials`?"),
+        ("[trials]\nrnus = 3\n", 5, "unknown key `trials.rnus`; did you mean `runs`?"),
+        ('[workload]\nkind = "toolcall"\nsesions = 3\n', 6, "did you mean `sessions`?"),
+        ("[trials]\nruns = 0\n", 5, "greater than 0"),
+        ('[trials]\nruns = "3"\n', 5, "valid integer"),
+        (
+            '[ready]\nhealth = { deadline = "5 parsecs", poll = "1s" }\n',
+            5,
+            "duration with its unit",
+        ),
+        ("lease = 60\n", None, "lease"),
+        ('[env]\n"BAD-NAME" = "1"\n', 4, "can't be the name of an environment variable"),
+        ("[env]\nA = 1\n", 5, "env.A"),
+        ('[[patch]]\nsource = "a.py"\n', 4, "exactly one of `module` and `path`"),
+        ('[[patch]]\nsource = "a.py"\npath = "../../etc/passwd"\n', 4, "stays inside"),
+        ('[[observer]]\nflag = "A"\npatch = "b"\n', 4, "exactly one of `flag` and `patch`"),
+        ('[control]\nspec = "x.toml"\nenv = { A = "1" }\n', 4, "one of `spec`, `history`"),
+        ('[verdict]\nexpect = "fixed"\n', 5, "eliminated"),
+        ('[verdict]\ntarget = "120%"\n', 5, "between 0 and 1"),
+        ('[trials]\nstop = "sequential"\n', 4, "needs `looks`"),
+    ],
+)
+def test_each_mistake_names_its_line_and_what_was_expected(tmp_path, added, line, says):
+    text = added + MINIMAL if added.startswith("lease") else MINIMAL + added
+
+    why = refusal(tmp_path, text)
+
+    assert says in why
+    if line:
+        assert f"spec.toml:{line}:" in why
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path):
+    why = refusal(tmp_path, MINIMAL + '[trials]\nruns = 0\nordr = "x"\n')
+
+    assert "runs" in why
+    assert "ordr" in why
+
+
+def test_a_missing_file_and_broken_toml_are_told_apart(tmp_path):
+    with pytest.raises(InputError, match="can't read"):
+        load_experiment(tmp_path / "absent.toml")
+    assert "end of a table" in refusal(tmp_path, "[experiment")
+
+
+def test_an_unset_flag_is_written_false(tmp_path):
+    experiment = load_experiment(spec(tmp_path, MINIMAL + "[env]\nA = false\nB = ''\n"))
+
+    assert experiment.env == {"A": False, "B": ""}
+
+
+INVENTORY = """
+[defaults]
+user = "root"
+identity = "keys/id"
+tree = "/srv/dsv4"
+python = "/usr/bin/python3"
+unit = "sglang.service"
+service_url = "http://127.0.0.1:30002"
+model = "m"
+roles = ["decode"]
+[hosts.a]
+address = "10.0.0.1"
+[hosts.b]
+address = "10.0.0.2"
+user = "ops"
+roles = ["prefill"]
+[groups]
+both = ["a", "b"]
+"""
+
+
+def test_defaults_are_filled_in_and_hosts_win(tmp_path):
+    inventory = load_inventory(spec(tmp_path, INVENTORY))
+
+    assert (inventory.hosts["a"].user, inventory.hosts["b"].user) == ("root", "ops")
+    assert inventory.hosts["a"].identity == str(tmp_path / "keys/id")
+
+
+def test_a_target_is_a_host_a_group_or_a_role(tmp_path):
+    inventory = load_inventory(spec(tmp_path, INVENTORY))
+
+    assert inventory.select("b") == ("b",)
+    assert inventory.select("both") == ("a", "b")
+    assert inventory.select("decode") == ("a",)
+    with pytest.raises(InputError, match="did you mean `decode`"):
+        inventory.select("decod")
+
+
+def test_a_group_of_unknown_hosts_is_refused(tmp_path):
+    with pytest.raises(InputError, match="unknown host `c`"):
+        load_inventory(spec(tmp_path, INVENTORY.replace('["a", "b"]', '["a", "c"]')))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "experiments").glob("*.toml")), ids=lambda p: p.name
+)
+def test_every_experiment_of_the_repository_loads(path):
+    loader = load_matrix if path.name.startswith("matrix") else load_experiment
+
+    assert loader(path)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "inventory").glob("*.toml")), ids=lambda p: p.name
+)
+def test_every_inventory_of_the_repository_loads(path):
+    assert load_inventory(path).hosts
