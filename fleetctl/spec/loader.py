@@ -112,14 +112,21 @@ def _written(
     """Return the part of pydantic's location that stands in the file, without its union tags."""
     kept: list[str | int] = []
     for position, part in enumerate(location):
-        if (isinstance(document, dict) and part in document) or (
-            isinstance(document, list) and isinstance(part, int)
-        ):
-            document = document[part]
+        inner = _inner(document, part)
+        if inner is not None:
+            document = inner
         elif not (keep_last and position == len(location) - 1):
             continue
         kept.append(part)
     return tuple(kept)
+
+
+def _inner(document: object, part: str | int) -> object:
+    if isinstance(document, dict):
+        return document.get(part)
+    if isinstance(document, list) and isinstance(part, int):
+        return document[part]
+    return None
 
 
 def _frozen(value: object) -> object:

@@ -1,0 +1,59 @@
+"""A plan as people read it: unified diffs, exact to the byte where text allows it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from fleetctl.plan.planner import Change, Plan
+from fleetctl.transaction.step import MakeDirectory, ReloadUnits, RestartUnit, describe
+
+
+def render_plan(plan: Plan) -> Iterator[str]:
+    """Yield the lines of one host's plan."""
+    if not plan.steps:
+        yield f"{plan.host}: nothing to change"
+        return
+    yield f"{plan.host}: {len(plan.changes)} file(s) change, {len(plan.steps)} step(s)"
+    for change in plan.changes:
+        yield ""
+        yield from render_change(change)
+    rest = [s for s in plan.steps if isinstance(s, MakeDirectory | ReloadUnits | RestartUnit)]
+    if rest:
+        yield ""
+    for step in rest:
+        yield f"  {describe(step)}"
+    for note in plan.notes:
+        yield f"  can't be predicted: {note}"
+
+
+def render_change(change: Change) -> Iterator[str]:
+    """Yield the unified diff of one file, headed by why it changes."""
+    yield f"# {change.why}"
+    before, after = change.before or b"", change.after or b""
+    old = change.path if change.before is not None else "/dev/null"
+    new = change.path if change.after is not None else "/dev/null"
+    if _is_binary(before) or _is_binary(after):
+        yield f"--- {old}"
+        yield f"+++ {new}"
+        yield f"binary: {len(before)} bytes -> {len(after)} bytes"
+        return
+    for line in difflib.unified_diff(_lines(before), _lines(after), old, new):
+        text = line.removesuffix("\n")
+        yield (
+            text.replace("\r", "\\r")
+            if line.endswith("\n") or line[:3] in {"---", "+++"}
+            else (f"{text}\n\\ No newline at end of file")
+        )
+
+
+def _lines(content: bytes) -> list[str]:
+    parts = content.decode("utf-8").split("\n")
+    return [line + "\n" for line in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def _is_binary(content: bytes) -> bool:
+    try:
+        return "\0" in content.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
