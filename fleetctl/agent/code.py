@@ -1,0 +1,187 @@
+"""Ask the interpreter of each serving process where it would import modules from."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import shutil
+import subprocess
+from typing import Any, Iterable
+
+from fleetctl.transaction.code import CodeQuery, CodeReport, ModuleSource, ProcessCode
+
+_MARK = "fleetctl-probe:"
+_DEADLINE_S = 60.0
+# interpreter options that take no value and change what is imported
+_PLAIN_OPTIONS = "bBdEiIOPqRsSuvVx"
+
+
+def report_code(query: CodeQuery, pids: Iterable[int]) -> CodeReport:
+    """Return what every Python process among `pids` would import.
+
+    Where none of them is a Python process, the query's interpreter answers as pid 0.
+    """
+    found = [code for pid in pids if (code := _of_process(pid, query.modules)) is not None]
+    if not found:
+        found = [_of_inventory(query)]
+    return CodeReport(query.unit, tuple(found))
+
+
+def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
+    try:
+        executable = os.readlink(f"/proc/{pid}/exe")
+        directory = os.readlink(f"/proc/{pid}/cwd")
+        argv = _nul_list(f"/proc/{pid}/cmdline")
+        environment = _environment(pid)
+        started_s = _started_s(pid)
+    except OSError:
+        return None  # it ended meanwhile, or is a kernel thread
+    if not os.path.basename(executable).startswith("python"):
+        return None
+    interpreter = _interpreter(argv, executable, directory, environment)
+    options, path0 = _options(argv, directory)
+    answer = _ask(interpreter, options, directory, environment, modules, path0)
+    return _process_code(pid, interpreter, directory, environment, started_s, answer)
+
+
+def _of_inventory(query: CodeQuery) -> ProcessCode:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    answer = _ask(
+        query.interpreter, [], query.directory, environment, query.modules, query.directory
+    )
+    return _process_code(0, query.interpreter, query.directory, environment, 0.0, answer)
+
+
+def _interpreter(
+    argv: list[str], executable: str, directory: str, environment: dict[str, str]
+) -> str:
+    """Return the path the process was started by: a virtual environment hides behind a symlink.
+
+    Programs may overwrite their argv (setproctitle), so it must lead to the executable.
+    """
+    name = argv[0] if argv else ""
+    candidate = (
+        os.path.join(directory, name)
+        if "/" in name
+        else shutil.which(name or "-", path=environment.get("PATH", ""))
+    )
+    for path in (candidate, os.path.join(environment.get("VIRTUAL_ENV", ""), "bin", "python")):
+        if path and os.path.exists(path) and os.path.realpath(path) == executable:
+            return path
+    return executable
+
+
+def _options(argv: list[str], directory: str) -> tuple[list[str], str]:
+    """Return the interpreter's own options, and what it puts first on its path."""
+    options: list[str] = []
+    rest = list(argv[1:])
+    while rest:
+        word = rest.pop(0)
+        if word in ("-W", "-X"):
+            options += [word, rest.pop(0)] if rest else []
+        elif word == "-m" or word.startswith("-c"):
+            return options, directory
+        elif word.startswith("-") and not word.strip("-" + _PLAIN_OPTIONS):
+            options.append(word)
+        else:
+            script = os.path.realpath(os.path.join(directory, word))
+            return options, os.path.dirname(script)
+    return options, directory
+
+
+def _ask(
+    interpreter: str,
+    options: list[str],
+    directory: str,
+    environment: dict[str, str],
+    modules: tuple[str, ...],
+    path0: str,
+) -> dict[str, Any]:
+    source = pkgutil.get_data("fleetctl.agent", "probe.py")
+    if source is None:
+        return {"problem": "the probe is missing from the agent"}
+    question = json.dumps({"modules": list(modules), "path0": path0})
+    argv = [interpreter, "-B", *options, "-c", source.decode(), question]
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"problem": f"{interpreter} could not be asked: {error}"[:300]}
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        if line.startswith(_MARK):
+            answer = json.loads(line[len(_MARK) :])
+            return answer if isinstance(answer, dict) else {}
+    return {"problem": done.stderr.decode("utf-8", "replace").strip()[-300:] or "no answer"}
+
+
+def _process_code(
+    pid: int,
+    interpreter: str,
+    directory: str,
+    environment: dict[str, str],
+    started_s: float,
+    answer: dict[str, Any],
+) -> ProcessCode:
+    return ProcessCode(
+        pid=pid,
+        interpreter=interpreter,
+        prefix=str(answer.get("prefix", "")),
+        version=str(answer.get("version", "")),
+        directory=directory,
+        pycache_prefix=environment.get("PYTHONPYCACHEPREFIX", ""),
+        started_s=started_s,
+        modules=tuple(_module(found) for found in answer.get("modules", ())),
+        problem=str(answer.get("problem", "")),
+    )
+
+
+def _module(found: dict[str, Any]) -> ModuleSource:
+    bytecode = found.get("bytecode") or {}
+    file = found.get("file")
+    return ModuleSource(
+        module=found["module"],
+        kind=found["kind"],
+        file=file,
+        sha256=found.get("sha256"),
+        finder=found.get("finder", ""),
+        bytecode=bytecode.get("state", ""),
+        bytecode_file=bytecode.get("path"),
+        changed_s=_changed_s(file),
+        at=found.get("at", ""),
+        searched=tuple(found.get("searched") or ()),
+        shadow=tuple((found.get("shadow") or {}).get("directories") or ()),
+    )
+
+
+def _changed_s(file: str | None) -> float | None:
+    try:
+        return os.stat(file).st_ctime if file else None
+    except OSError:
+        return None
+
+
+def _environment(pid: int) -> dict[str, str]:
+    pairs = (item.partition("=") for item in _nul_list(f"/proc/{pid}/environ"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _nul_list(path: str) -> list[str]:
+    with open(path, "rb") as stream:
+        return [os.fsdecode(item) for item in stream.read().split(b"\0") if item]
+
+
+def _started_s(pid: int) -> float:
+    """Return when a process was started, in the wall clock of the host."""
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        fields = stream.read().rpartition(b")")[2].split()
+    with open("/proc/stat", "rb") as stream:
+        boot_s = next(int(line.split()[1]) for line in stream if line.startswith(b"btime"))
+    return boot_s + int(fields[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,371 @@
+"""The agent's verbs as typed methods over any Transport.
+
+Each verb is one channel: a small shell line finds the agent of this very fleetctl on the host by
+its digest and runs it; where it is not there yet, a second channel ships it and runs it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fleetctl.errors import LoginRefused, RemoteFailed
+from fleetctl.host.bundle import agent_bundle
+from fleetctl.host.transport import Completed, Transport
+from fleetctl.transaction import frame, wire
+from fleetctl.transaction.failure import decode_failure
+from fleetctl.transaction.lease import Lease, LeaseRequest
+from fleetctl.transaction.outcome import (
+    Applied,
+    Finding,
+    Forgotten,
+    Granted,
+    Kept,
+    Restored,
+    StagedFile,
+)
+from fleetctl.transaction.snapshot import Observed, Query, Status, UnitReport
+from fleetctl.transaction.step import RestartUnit, Step
+
+T = TypeVar("T")
+
+LAUNCH = """\
+umask 077
+if [ -n "$4" ]; then state=$4
+elif [ -n "$FLEETCTL_STATE" ]; then state=$FLEETCTL_STATE
+elif [ "$(id -u)" = 0 ]; then state=/var/lib/fleetctl
+else state=$HOME/.local/state/fleetctl; fi
+agent=$state/agent/$1.pyz
+if [ -f "$agent" ]; then exec "$2" -I -S "$agent" "$3" "$state"
+elif [ -n "$6" ]; then exec "$2" -I -S -c "$6" "$agent" "$1" "$3" "$state"
+else echo; echo "fleetctl-missing $5"; fi
+"""
+
+INSTALL = """\
+import hashlib, os, secrets, sys
+agent, digest, verb, state = sys.argv[1:]
+line = b""
+while not line.startswith(b"fleetctl-agent "):
+    line = b""
+    while not line.endswith(b"\\n"):
+        byte = os.read(0, 1)
+        if not byte: sys.exit("fleetctl: the agent did not arrive")
+        line += byte
+left, content = int(line.split()[1]), b""
+while left:
+    piece = os.read(0, min(left, 65536))
+    if not piece: sys.exit("fleetctl: the agent was cut short")
+    left, content = left - len(piece), content + piece
+if hashlib.sha256(content).hexdigest() != digest:
+    sys.exit("fleetctl: the agent was altered on its way")
+os.makedirs(state, 0o700, exist_ok=True)
+for folder in (state, os.path.dirname(agent)):
+    if not os.path.isdir(folder): os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if os.path.islink(folder) or found.st_uid != os.geteuid():
+        sys.exit("fleetctl: %s is not a directory of our own" % folder)
+    os.chmod(folder, 0o700)
+temp = "%s.%s" % (agent, secrets.token_hex(16))
+file = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+with os.fdopen(file, "wb") as out:
+    out.write(content); out.flush(); os.fsync(out.fileno())
+os.rename(temp, agent)
+folder = os.open(os.path.dirname(agent), os.O_RDONLY)
+os.fsync(folder); os.close(folder)
+os.execv(sys.executable, [sys.executable, "-I", "-S", agent, verb, state])
+"""
+
+
+@dataclass(frozen=True)
+class Sudo:
+    """Run the agent as root.
+
+    Attributes:
+        password: None where sudo asks for none. It travels on stdin only.
+    """
+
+    password: str | None = field(default=None, repr=False)
+
+
+def new_id() -> str:
+    """Return an identifier for a lease or a transaction that nobody can guess."""
+    return secrets.token_hex(8)
+
+
+class Agent:
+    """The host's half of fleetctl, reached over one transport.
+
+    All verbs raise children of `FleetError`: `HostError` when the host could not be asked
+    (what it did is unknown then; ask `status` over a new connection), the classes of
+    `fleetctl.transaction.failure` when it answered with a failure.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        python: str = "python3",
+        sudo: Sudo | None = None,
+        state_dir: str = "",
+    ) -> None:
+        """Make a client; nothing is sent yet.
+
+        Args:
+            transport: an open connection.
+            python: interpreter (3.8 or newer) on the host that runs the agent.
+            sudo: how to become root; None runs as the login user.
+            state_dir: where the host keeps its state; empty for $FLEETCTL_STATE, else
+                /var/lib/fleetctl for root and ~/.local/state/fleetctl for others.
+        """
+        self._transport = transport
+        self._python = python
+        self._sudo = sudo
+        self._state_dir = state_dir
+
+    @property
+    def transport(self) -> Transport:
+        """Return the connection, for what is not the agent's work."""
+        return self._transport
+
+    def observe(self, query: Query, *, deadline_s: float = 60.0) -> Observed:
+        """Return what the host holds now, in one round trip."""
+        return self._ask(Observed, "observe", {"query": query}, deadline_s=deadline_s)
+
+    def check(
+        self, files: Sequence[StagedFile], *, interpreter: str = "", deadline_s: float = 120.0
+    ) -> tuple[Finding, ...]:
+        """Return what the host says about files before they are deployed.
+
+        Args:
+            files: to be looked at, not changed.
+            interpreter: the service's Python on the host; empty for the agent's own.
+            deadline_s: for all of them.
+        """
+        request = {"files": tuple(files), "interpreter": interpreter}
+        return self._ask(tuple, "check", request, deadline_s=deadline_s)
+
+    def acquire(self, request: LeaseRequest, *, deadline_s: float = 30.0) -> Granted:
+        """Take a lease and arm its dead-man, without changing anything.
+
+        Raises:
+            LeaseTaken: somebody else holds the unit; `.lease` says who.
+        """
+        return self._ask(Granted, "acquire", {"lease": request}, deadline_s=deadline_s)
+
+    def apply(
+        self,
+        lease: LeaseRequest,
+        transaction: str,
+        steps: Sequence[Step],
+        contents: Mapping[str, bytes],
+        *,
+        within: Sequence[str] = (),
+        deadline_s: float | None = None,
+    ) -> Applied:
+        """Perform steps under a lease, or leave the host as it was.
+
+        The lease is taken if this very one is not held yet. Repeating a call whose answer
+        was lost returns the same answer without acting again.
+
+        Args:
+            lease: as for `acquire`.
+            transaction: its id, from `new_id`.
+            steps: in order; each path at most once.
+            contents: bytes of the new files by sha256.
+            within: directories that no step may leave, also not through a symlink.
+            deadline_s: for the whole; by default as long as the steps may take.
+
+        Raises:
+            LeaseTaken: somebody else holds the unit, or a file of another open transaction.
+            Drifted: the host differs from what the steps expect; nothing was changed.
+            StepFailed: a step failed and everything was undone.
+            NotBack: a step failed and the undo did, too.
+            FilesInConflict: a step failed; undone except files that somebody changed.
+        """
+        request = {
+            "lease": lease,
+            "transaction": transaction,
+            "steps": tuple(steps),
+            "within": tuple(within),
+        }
+        limit_s = deadline_s if deadline_s is not None else apply_deadline_s(steps)
+        return self._ask(Applied, "apply", request, blobs=contents, deadline_s=limit_s)
+
+    def renew(self, lease_id: str, *, length_s: float, deadline_s: float = 15.0) -> Lease:
+        """Move the dead-man's deadline to `length_s` from now.
+
+        Raises:
+            LeaseHeld: the lease is gone (expired, released or unlocked); the host has
+                restored itself.
+        """
+        request = {"lease_id": lease_id, "length_s": length_s}
+        return self._ask(Lease, "renew", request, deadline_s=deadline_s)
+
+    def commit(self, lease_id: str, *, transaction: str = "", deadline_s: float = 30.0) -> Kept:
+        """Keep what was applied under a lease and release it; may be repeated.
+
+        Call it over a new connection, after the service has proven ready.
+
+        Args:
+            lease_id: whose transactions to keep.
+            transaction: one that must be among them, so that a late call is noticed.
+            deadline_s: for the answer.
+
+        Raises:
+            ApplyFailed: the dead-man was first and the host has been restored.
+        """
+        request = {"lease_id": lease_id, "transaction": transaction}
+        return self._ask(Kept, "commit", request, deadline_s=deadline_s)
+
+    def restore(
+        self,
+        *,
+        transaction: str = "",
+        run_id: str = "",
+        force: bool = False,
+        hold: bool = False,
+        deadline_s: float = 600.0,
+    ) -> Restored:
+        """Bring the host back: one transaction, those of a run, or all of them.
+
+        Needs no local state and no lease of one's own.
+
+        Args:
+            transaction: only this one.
+            run_id: only this run's.
+            force: overwrite files that somebody changed with their before-images.
+            hold: keep the lease, for the next arm of the same run.
+            deadline_s: for the whole, with restarts.
+
+        Raises:
+            FilesInConflict: everything is back except files that somebody changed.
+            NotBack: something could not be restored.
+            InputError: there is no such transaction.
+        """
+        request = {"transaction": transaction, "run_id": run_id, "force": force, "hold": hold}
+        return self._ask(Restored, "restore", request, deadline_s=deadline_s)
+
+    def release(self, lease_id: str, *, deadline_s: float = 600.0) -> Restored:
+        """Give a lease back; what is still open under it is restored first."""
+        return self._ask(Restored, "release", {"lease_id": lease_id}, deadline_s=deadline_s)
+
+    def unit(
+        self, unit: str, *, flags: Sequence[str] = (), log_lines: int = 20, deadline_s: float = 15.0
+    ) -> UnitReport:
+        """Return how a unit fares.
+
+        Args:
+            unit: full name.
+            flags: names of environment variables to read from each of its processes.
+            log_lines: how many of the last lines of this invocation.
+            deadline_s: for the answer.
+        """
+        request = {"unit": unit, "flags": tuple(flags), "log_lines": log_lines}
+        return self._ask(UnitReport, "unit", request, deadline_s=deadline_s)
+
+    def status(self, *, deadline_s: float = 15.0) -> Status:
+        """Return everything that fleetctl holds on the host."""
+        return self._ask(Status, "status", {}, deadline_s=deadline_s)
+
+    def unlock(self, lease_id: str, *, deadline_s: float = 600.0) -> Restored:
+        """End somebody else's lease: restore what is open under it, then free the unit.
+
+        Raises:
+            InputError: no lease has exactly this id.
+        """
+        return self._ask(Restored, "unlock", {"lease_id": lease_id}, deadline_s=deadline_s)
+
+    def settle(self, transaction: str, *, deadline_s: float = 60.0) -> Restored:
+        """Close a transaction in conflict, leaving the changed files as somebody made them."""
+        request = {"transaction": transaction}
+        return self._ask(Restored, "settle", request, deadline_s=deadline_s)
+
+    def forget(self, *, deadline_s: float = 60.0) -> Forgotten:
+        """Remove every trace of fleetctl from the host.
+
+        Raises:
+            LeaseHeld: something is still held; restore or unlock first.
+        """
+        return self._ask(Forgotten, "forget", {}, deadline_s=deadline_s)
+
+    def _ask(
+        self,
+        answer: type[T],
+        verb: str,
+        request: Mapping[str, object],
+        *,
+        deadline_s: float,
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> T:
+        nonce = secrets.token_hex(16)
+        sent = dict(blobs or {})
+        header = {name: wire.encode(value, sent) for name, value in request.items()}
+        message = frame.pack("request", nonce, header, sent)
+        completed = self._launch(verb, nonce, message, deadline_s=deadline_s)
+        if f"fleetctl-missing {nonce}".encode() in completed.stdout:
+            completed = self._ship(verb, nonce, message, deadline_s=deadline_s)
+        response = self._response(verb, nonce, completed)
+        if "failure" in response.header:
+            raise decode_failure(response.header["failure"], response.blobs)
+        value: Any = wire.decode(response.header["answer"], response.blobs)
+        if not isinstance(value, answer):
+            raise self._garbled(verb, f"answered with {type(value).__name__}", completed)
+        return value
+
+    def _launch(self, verb: str, nonce: str, message: bytes, *, deadline_s: float) -> Completed:
+        return self._run([verb, nonce, ""], message, deadline_s=deadline_s)
+
+    def _ship(self, verb: str, nonce: str, message: bytes, *, deadline_s: float) -> Completed:
+        content = agent_bundle().content
+        parcel = f"\nfleetctl-agent {len(content)}\n".encode() + content
+        return self._run([verb, nonce, INSTALL], parcel + message, deadline_s=deadline_s)
+
+    def _run(self, words: Sequence[str], stdin: bytes, *, deadline_s: float) -> Completed:
+        verb, nonce, install = words
+        digest = agent_bundle().digest
+        shell = ["sh", "-c", LAUNCH, "fleetctl", digest, self._python, verb, self._state_dir]
+        argv = [*self._sudo_argv(), *shell, nonce, install]
+        return self._transport.run(argv, stdin=self._password_line() + stdin, deadline_s=deadline_s)
+
+    def _sudo_argv(self) -> list[str]:
+        if self._sudo is None:
+            return []
+        if self._sudo.password is None:
+            return ["sudo", "-n", "--"]
+        return ["sudo", "-S", "-k", "-p", "", "--"]
+
+    def _password_line(self) -> bytes:
+        """Return what sudo reads; where it reads nothing the agent skips it as noise."""
+        if self._sudo is None or self._sudo.password is None:
+            return b""
+        return self._sudo.password.encode() + b"\n"
+
+    def _response(self, verb: str, nonce: str, completed: Completed) -> frame.Message:
+        try:
+            return frame.unpack("response", completed.stdout, nonce)
+        except ValueError as error:
+            raise self._garbled(verb, str(error), completed) from error
+
+    def _garbled(self, verb: str, why: str, completed: Completed) -> RemoteFailed | LoginRefused:
+        said = completed.stderr.decode(errors="replace").strip().splitlines()[-3:]
+        reason = " / ".join([*said, why, f"exit code {completed.exit_code}"])
+        host = self._transport.host_name
+        if self._sudo is not None and any(line.startswith("sudo") for line in said):
+            return LoginRefused(
+                f"sudo refused on {host}",
+                why=reason,
+                next_step="check `sudo` of this host in the inventory",
+            )
+        return RemoteFailed(
+            f"the agent on {host} gave no answer to `{verb}`",
+            why=reason,
+            next_step=f"check that `{self._python}` on the host is Python 3.8 or newer",
+        )
+
+
+def apply_deadline_s(steps: Sequence[Step]) -> float:
+    """Return how long steps may take: doing them, and undoing them all."""
+    restarts = [step for step in steps if isinstance(step, RestartUnit)]
+    return 60.0 + 2 * sum(step.stop_deadline_s + step.soak_s + 30.0 for step in restarts)

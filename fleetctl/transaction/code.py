@@ -1,0 +1,91 @@
+"""Which code a service runs: what its own interpreter says about modules, process by process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+
+@dataclass(frozen=True)
+class CodeQuery:
+    """Where would the processes of a unit import these modules from?
+
+    Attributes:
+        unit: the service; its live Python processes are asked for with their own interpreter,
+            directory, environment and flags.
+        modules: dotted names.
+        interpreter: who is asked where no process of the unit runs.
+        directory: where it is asked from then.
+    """
+
+    unit: str
+    modules: Tuple[str, ...]
+    interpreter: str
+    directory: str
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """Where one module comes from.
+
+    Attributes:
+        module: dotted name.
+        kind: source, bytecode, extension, builtin, namespace, missing or not-a-package.
+        file: the file, where there is one.
+        sha256: of that file.
+        finder: the import finder that answered, such as `_frozen_importlib_external.PathFinder`.
+        bytecode: none, unused, current or stale; empty where it doesn't apply.
+        bytecode_file: where the cached bytecode is or would be.
+        changed_s: when the file was last changed (ctime: no program can set it back).
+        at: the part of the name at which the search ended, for missing and not-a-package.
+        searched: the directories looked through.
+        shadow: directories of a namespace package on the way, which stands where a package
+            with `__init__.py` was meant.
+    """
+
+    module: str
+    kind: str
+    file: Optional[str] = None
+    sha256: Optional[str] = None
+    finder: str = ""
+    bytecode: str = ""
+    bytecode_file: Optional[str] = None
+    changed_s: Optional[float] = None
+    at: str = ""
+    searched: Tuple[str, ...] = ()
+    shadow: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProcessCode:
+    """What one process would import.
+
+    Attributes:
+        pid: 0 where nothing ran and the inventory's interpreter was asked.
+        interpreter: program that was asked.
+        prefix: its `sys.prefix`: the virtual environment.
+        version: of Python.
+        directory: where it was asked from.
+        pycache_prefix: PYTHONPYCACHEPREFIX of the process; empty where it has none.
+        started_s: when the process was started, wall clock of the host; 0 for pid 0.
+        modules: one answer per module asked for.
+        problem: why it could not be asked.
+    """
+
+    pid: int
+    interpreter: str
+    prefix: str
+    version: str
+    directory: str
+    pycache_prefix: str
+    started_s: float
+    modules: Tuple[ModuleSource, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class CodeReport:
+    """Every Python process of a unit, asked."""
+
+    unit: str
+    processes: Tuple[ProcessCode, ...]

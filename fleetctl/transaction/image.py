@@ -1,0 +1,96 @@
+"""Before-images: what a step found, exactly enough to bring it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Nothing is there."""
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """A regular file; its bytes lie in the host's object store under `sha256`.
+
+    Attributes:
+        sha256: of the content, lower-case hex.
+        size_bytes: length of the content.
+        mode: permission bits, such as 0o644.
+        uid: owner.
+        gid: group.
+        mtime_ns: modification time since the epoch.
+        xattrs: (name, value as hex), sorted; POSIX ACLs and SELinux labels are among them.
+    """
+
+    sha256: str
+    size_bytes: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    xattrs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class FileBefore:
+    """What `WriteFile` or `RemoveFile` found.
+
+    Attributes:
+        path: the real path acted on; differs from the step's path behind a symlink.
+        image: the file, or that there was none.
+        temp: name, in the same directory, of the temporary file of act and undo:
+            unpredictable, and known to the journal before it exists.
+        mtime_s: whole seconds given to the new file, different from those of the old one
+            and of every bytecode file, so that no interpreter takes old bytecode for current.
+        bytecode: bytecode files of the module that were there, with their paths.
+    """
+
+    path: str
+    image: FileImage | Absent
+    temp: str
+    mtime_s: int
+    bytecode: tuple[tuple[str, FileImage], ...] = ()
+
+
+@dataclass(frozen=True)
+class DirectoryBefore:
+    """What `MakeDirectory` found.
+
+    Attributes:
+        path: the real path.
+        existed: the directory was there already, so undo leaves it alone.
+    """
+
+    path: str
+    existed: bool
+
+
+@dataclass(frozen=True)
+class UnitBefore:
+    """What `RestartUnit` found.
+
+    Attributes:
+        active: the unit ran, or was on its way to.
+        state: ActiveState and SubState as found, such as `active/running`.
+        enabled: UnitFileState as found, such as `enabled`.
+        invocation: identity of the running instance; empty when there was none.
+    """
+
+    active: bool
+    state: str
+    enabled: str
+    invocation: str
+
+
+@dataclass(frozen=True)
+class NothingBefore:
+    """`ReloadUnits` finds nothing to keep."""
+
+
+Before = Union[FileBefore, DirectoryBefore, UnitBefore, NothingBefore]
