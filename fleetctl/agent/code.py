@@ -7,6 +7,7 @@ import os
 import pkgutil
 import shutil
 import subprocess
+import time
 from typing import Any, Iterable
 
 from fleetctl.transaction.code import CodeQuery, CodeReport, ModuleSource, ProcessCode
@@ -39,7 +40,7 @@ def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
         return None  # it ended meanwhile, or is a kernel thread
     if not os.path.basename(executable).startswith("python"):
         return None
-    interpreter = _interpreter(argv, executable, directory, environment)
+    interpreter = _interpreter(pid, executable, directory, environment)
     options, path0 = _options(argv, directory)
     answer = _ask(interpreter, options, directory, environment, modules, path0)
     return _process_code(pid, interpreter, directory, environment, started_s, answer)
@@ -53,23 +54,34 @@ def _of_inventory(query: CodeQuery) -> ProcessCode:
     return _process_code(0, query.interpreter, query.directory, environment, 0.0, answer)
 
 
-def _interpreter(
-    argv: list[str], executable: str, directory: str, environment: dict[str, str]
-) -> str:
+def _interpreter(pid: int, executable: str, directory: str, environment: dict[str, str]) -> str:
     """Return the path the process was started by: a virtual environment hides behind a symlink.
 
-    Programs may overwrite their argv (setproctitle), so it must lead to the executable.
+    Workers rename themselves (setproctitle overwrites argv), so their ancestors are looked at,
+    too; whatever is taken must lead to the executable that runs.
     """
-    name = argv[0] if argv else ""
-    candidate = (
-        os.path.join(directory, name)
-        if "/" in name
-        else shutil.which(name or "-", path=environment.get("PATH", ""))
-    )
-    for path in (candidate, os.path.join(environment.get("VIRTUAL_ENV", ""), "bin", "python")):
+    names = [*_first_words(pid, executable), environment.get("VIRTUAL_ENV", "-") + "/bin/python"]
+    for name in names:
+        path = (
+            os.path.join(directory, name)
+            if "/" in name
+            else shutil.which(name or "-", path=environment.get("PATH", ""))
+        )
         if path and os.path.exists(path) and os.path.realpath(path) == executable:
             return path
     return executable
+
+
+def _first_words(pid: int, executable: str) -> list[str]:
+    """Return argv[0] of a process and of those ancestors that run the same executable."""
+    words: list[str] = []
+    try:
+        while os.readlink(f"/proc/{pid}/exe") == executable:
+            words += _nul_list(f"/proc/{pid}/cmdline")[:1]
+            pid = int(_stat_fields(pid)[1])
+    except OSError:
+        pass  # the ancestor is gone or not ours to read: what was found has to do
+    return words
 
 
 def _options(argv: list[str], directory: str) -> tuple[list[str], str]:
@@ -178,10 +190,14 @@ def _nul_list(path: str) -> list[str]:
         return [os.fsdecode(item) for item in stream.read().split(b"\0") if item]
 
 
+def _stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name: state, parent and so on."""
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        return stream.read().rpartition(b")")[2].split()
+
+
 def _started_s(pid: int) -> float:
     """Return when a process was started, in the wall clock of the host."""
-    with open(f"/proc/{pid}/stat", "rb") as stream:
-        fields = stream.read().rpartition(b")")[2].split()
-    with open("/proc/stat", "rb") as stream:
-        boot_s = next(int(line.split()[1]) for line in stream if line.startswith(b"btime"))
-    return boot_s + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    started_ticks = int(_stat_fields(pid)[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s

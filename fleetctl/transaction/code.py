@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class CodeQuery:
     """
 
     unit: str
-    modules: Tuple[str, ...]
+    modules: tuple[str, ...]
     interpreter: str
     directory: str
 
@@ -45,15 +44,15 @@ class ModuleSource:
 
     module: str
     kind: str
-    file: Optional[str] = None
-    sha256: Optional[str] = None
+    file: str | None = None
+    sha256: str | None = None
     finder: str = ""
     bytecode: str = ""
-    bytecode_file: Optional[str] = None
-    changed_s: Optional[float] = None
+    bytecode_file: str | None = None
+    changed_s: float | None = None
     at: str = ""
-    searched: Tuple[str, ...] = ()
-    shadow: Tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+    shadow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class ProcessCode:
     directory: str
     pycache_prefix: str
     started_s: float
-    modules: Tuple[ModuleSource, ...]
+    modules: tuple[ModuleSource, ...]
     problem: str = ""
 
 
@@ -88,4 +87,4 @@ class CodeReport:
     """Every Python process of a unit, asked."""
 
     unit: str
-    processes: Tuple[ProcessCode, ...]
+    processes: tuple[ProcessCode, ...]
