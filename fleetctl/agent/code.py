@@ -10,6 +10,7 @@ import subprocess
 import time
 from typing import Any, Iterable
 
+from fleetctl.agent.readers import find_readers, source_roots
 from fleetctl.transaction.code import CodeQuery, CodeReport, ModuleSource, ProcessCode
 
 _MARK = "fleetctl-probe:"
@@ -26,7 +27,10 @@ def report_code(query: CodeQuery, pids: Iterable[int]) -> CodeReport:
     found = [code for pid in pids if (code := _of_process(pid, query.modules)) is not None]
     if not found:
         found = [_of_inventory(query)]
-    return CodeReport(query.unit, tuple(found))
+    if not query.names:
+        return CodeReport(query.unit, tuple(found))
+    roots = source_roots(query.directory, found)
+    return CodeReport(query.unit, tuple(found), find_readers(query.names, roots), roots)
 
 
 def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
@@ -41,17 +45,33 @@ def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
     if not os.path.basename(executable).startswith("python"):
         return None
     interpreter = _interpreter(pid, executable, directory, environment)
-    options, path0 = _options(argv, directory)
-    answer = _ask(interpreter, options, directory, environment, modules, path0)
-    return _process_code(pid, interpreter, directory, environment, started_s, answer)
+    options, main, path0 = _options(argv, directory)
+    asked = modules + ((main.split(".")[0],) if main and "/" not in main else ())
+    answer = _ask(interpreter, options, directory, environment, asked, path0)
+    return ProcessCode(
+        pid=pid,
+        interpreter=interpreter,
+        directory=directory,
+        pycache_prefix=environment.get("PYTHONPYCACHEPREFIX", ""),
+        main=main,
+        started_s=started_s,
+        **_answered(answer),
+    )
 
 
 def _of_inventory(query: CodeQuery) -> ProcessCode:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    answer = _ask(
-        query.interpreter, [], query.directory, environment, query.modules, query.directory
+    interpreter, directory = query.interpreter, query.directory
+    answer = _ask(interpreter, [], directory, environment, query.modules, directory)
+    return ProcessCode(
+        pid=0,
+        interpreter=interpreter,
+        directory=directory,
+        pycache_prefix="",
+        main="",
+        started_s=0.0,
+        **_answered(answer),
     )
-    return _process_code(0, query.interpreter, query.directory, environment, 0.0, answer)
 
 
 def _interpreter(pid: int, executable: str, directory: str, environment: dict[str, str]) -> str:
@@ -84,22 +104,24 @@ def _first_words(pid: int, executable: str) -> list[str]:
     return words
 
 
-def _options(argv: list[str], directory: str) -> tuple[list[str], str]:
-    """Return the interpreter's own options, and what it puts first on its path."""
+def _options(argv: list[str], directory: str) -> tuple[list[str], str, str]:
+    """Return the interpreter's own options, what it runs, and what it puts first on its path."""
     options: list[str] = []
     rest = list(argv[1:])
     while rest:
         word = rest.pop(0)
         if word in ("-W", "-X"):
             options += [word, rest.pop(0)] if rest else []
-        elif word == "-m" or word.startswith("-c"):
-            return options, directory
+        elif word == "-m":
+            return options, rest[0] if rest else "", directory
+        elif word.startswith("-c"):
+            return options, "", directory
         elif word.startswith("-") and not word.strip("-" + _PLAIN_OPTIONS):
             options.append(word)
         else:
             script = os.path.realpath(os.path.join(directory, word))
-            return options, os.path.dirname(script)
-    return options, directory
+            return options, script, os.path.dirname(script)
+    return options, "", directory
 
 
 def _ask(
@@ -134,25 +156,14 @@ def _ask(
     return {"problem": done.stderr.decode("utf-8", "replace").strip()[-300:] or "no answer"}
 
 
-def _process_code(
-    pid: int,
-    interpreter: str,
-    directory: str,
-    environment: dict[str, str],
-    started_s: float,
-    answer: dict[str, Any],
-) -> ProcessCode:
-    return ProcessCode(
-        pid=pid,
-        interpreter=interpreter,
-        prefix=str(answer.get("prefix", "")),
-        version=str(answer.get("version", "")),
-        directory=directory,
-        pycache_prefix=environment.get("PYTHONPYCACHEPREFIX", ""),
-        started_s=started_s,
-        modules=tuple(_module(found) for found in answer.get("modules", ())),
-        problem=str(answer.get("problem", "")),
-    )
+def _answered(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a `ProcessCode` that the interpreter itself told."""
+    return {
+        "prefix": str(answer.get("prefix", "")),
+        "version": str(answer.get("version", "")),
+        "modules": tuple(_module(found) for found in answer.get("modules", ())),
+        "problem": str(answer.get("problem", "")),
+    }
 
 
 def _module(found: dict[str, Any]) -> ModuleSource:

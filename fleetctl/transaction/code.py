@@ -14,13 +14,15 @@ class CodeQuery:
             directory, environment and flags.
         modules: dotted names.
         interpreter: who is asked where no process of the unit runs.
-        directory: where it is asked from then.
+        directory: where it is asked from then; also searched for readers of `names`.
+        names: environment variables: which source files of the service mention them?
     """
 
     unit: str
     modules: tuple[str, ...]
     interpreter: str
     directory: str
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class ProcessCode:
         version: of Python.
         directory: where it was asked from.
         pycache_prefix: PYTHONPYCACHEPREFIX of the process; empty where it has none.
+        main: what it runs: the module after `-m`, or the script's path; may be empty.
         started_s: when the process was started, wall clock of the host; 0 for pid 0.
         modules: one answer per module asked for.
         problem: why it could not be asked.
@@ -77,14 +80,35 @@ class ProcessCode:
     version: str
     directory: str
     pycache_prefix: str
+    main: str
     started_s: float
     modules: tuple[ModuleSource, ...]
     problem: str = ""
 
 
 @dataclass(frozen=True)
+class NameReaders:
+    """Who reads an environment variable.
+
+    Attributes:
+        name: of the variable.
+        files: source files that mention it, at most a few.
+    """
+
+    name: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CodeReport:
-    """Every Python process of a unit, asked."""
+    """Every Python process of a unit, asked.
+
+    Attributes:
+        readers: one entry per name asked for, in order.
+        searched: directories whose sources were looked through for them.
+    """
 
     unit: str
     processes: tuple[ProcessCode, ...]
+    readers: tuple[NameReaders, ...] = ()
+    searched: tuple[str, ...] = ()

@@ -153,6 +153,20 @@ def test_an_interpreter_that_is_not_there_is_a_problem_in_words():
     assert "/nowhere/python could not be asked" in code.problem
 
 
+def test_a_flag_that_no_source_reads_is_told_from_one_that_is_read(tree, start):
+    (tree / "serve/dsv4/indexer.py").write_text("import os; os.getenv('SGLANG_DSV4_GE_DIFF')\n")
+    pid = start([sys.executable, "-m", "wait"], tree)
+    names = ("SGLANG_DSV4_GE_DIFF", "SGLANG_DSV4_GE_DIF")
+
+    report = report_code(
+        CodeQuery("u", ("serve.dsv4.indexer",), "/nowhere/python", "", names), [pid]
+    )
+
+    assert report.readers[0].files == (str(tree / "serve/dsv4/indexer.py"),)
+    assert report.readers[1].files == ()
+    assert report.searched == (str(tree / "serve"), str(tree / "wait.py"))
+
+
 class TestBytecode:
     """Each way in which Python runs old bytecode is seen; fresh bytecode is not accused."""
 

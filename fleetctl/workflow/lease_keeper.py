@@ -1,0 +1,77 @@
+"""Hold a host while we live: a lease renewed from a thread, noticed at once when it is lost."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from fleetctl.errors import FleetError, HostError, LeaseHeld
+from fleetctl.host.agent_client import Agent, new_id
+from fleetctl.transaction.lease import LeaseRequest
+from fleetctl.transaction.outcome import Restored
+
+# a renewal may be lost twice before the host restores itself
+_RENEWALS_PER_LEASE = 4.0
+
+
+class LeaseKeeper:
+    """A lease on one host and unit, renewed until `release` or the death of this process.
+
+    Use as a context manager: leaving it restores what is open and gives the lease back.
+
+    Attributes:
+        restored: what leaving restored; None while held, or when the lease was kept or lost.
+    """
+
+    def __init__(
+        self, agent: Agent, *, run_id: str, holder: str, purpose: str, unit: str, length_s: float
+    ) -> None:
+        self.request = LeaseRequest(new_id(), run_id, holder, purpose, unit, length_s)
+        self.restored: Restored | None = None
+        self._agent = agent
+        self._ended = threading.Event()
+        self._lost: FleetError | None = None
+        self._thread = threading.Thread(target=self._renew, name=f"lease {unit}", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Take the lease; raises LeaseHeld with the holder's name when it is taken."""
+        self._agent.acquire(self.request)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Restore and release; renewals go on until the host is back."""
+        try:
+            if self._lost is None:
+                self.restored = self._agent.release(self.request.id)
+        finally:
+            self.end_renewals()
+
+    def check(self) -> None:
+        """Raise when the host has taken the lease back: what runs there is no longer ours."""
+        if self._lost is not None:
+            raise self._lost
+
+    def end_renewals(self) -> None:
+        """Stop renewing: the lease was given back, or is left to end by itself."""
+        self._ended.set()
+        self._thread.join(timeout=30.0)
+
+    def _renew(self) -> None:
+        length_s = self.request.length_s
+        while not self._ended.wait(length_s / _RENEWALS_PER_LEASE):
+            try:
+                self._agent.renew(self.request.id, length_s=length_s)
+            except LeaseHeld as lost:
+                if not self._ended.is_set():
+                    self._lost = lost
+                return
+            except HostError:
+                # unreachable is not lost: the host decides, and the next renewal will tell
+                continue
