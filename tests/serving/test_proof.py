@@ -1,0 +1,156 @@
+"""Nothing counts as proven that was not shown; each trap is named."""
+
+import pytest
+
+from fleetctl.errors import ExitCode, NotProven
+from fleetctl.serving.proof import (
+    ExpectedModule,
+    Proof,
+    prove_code,
+    prove_flags,
+    prove_markers,
+    prove_own_view,
+    require,
+)
+from fleetctl.transaction.code import CodeReport, ModuleSource, ProcessCode
+from fleetctl.transaction.snapshot import Process, UnitReport
+
+UNIT = "s.service"
+SHA = "a" * 64
+
+
+def unit(*processes: Process) -> UnitReport:
+    return UnitReport(UNIT, "active", "running", "success", 0, "i", 7, processes, ())
+
+
+def process(pid: int = 7, readable: bool = True, **flags: str) -> Process:
+    return Process(pid, 1, "/usr/bin/python3.11", 100, tuple(flags.items()), readable)
+
+
+class TestFlags:
+    def test_every_process_counts_not_only_the_main_one(self):
+        report = unit(process(7, A="1"), process(8, A="0"))
+
+        proof = prove_flags(report, {"A": "1"})
+
+        assert proof.missing == (
+            "process 8 (/usr/bin/python3.11): asked for A='1', runs with A='0'",
+        )
+        assert proof.shown == ()
+
+    @pytest.mark.parametrize(
+        ("running", "wanted", "holds"),
+        [
+            ({"A": "1"}, {"A": "1"}, True),
+            ({"A": "1 "}, {"A": "1"}, False),
+            ({}, {"A": "1"}, False),
+            ({}, {"A": None}, True),
+            ({"A": ""}, {"A": None}, False),
+            ({"A": ""}, {"A": ""}, True),
+        ],
+    )
+    def test_a_flag_holds_only_byte_for_byte_and_unset_means_absent(self, running, wanted, holds):
+        assert prove_flags(unit(process(**running)), wanted).holds is holds
+
+    def test_what_may_not_be_read_is_not_proven(self):
+        assert not prove_flags(unit(process(readable=False)), {"A": None}).holds
+
+    def test_a_unit_without_processes_proves_nothing(self):
+        assert not prove_flags(unit(), {"A": None}).holds
+
+    def test_nothing_asked_for_needs_no_proof(self):
+        assert prove_flags(unit(), {}) == Proof()
+
+    def test_the_limits_of_environ_are_said(self):
+        assert "environment at exec" in prove_flags(unit(process(A="1")), {"A": "1"}).notes[0]
+
+    def test_the_server_s_own_view_may_contradict(self):
+        assert not prove_own_view({"A": "1"}, {"A": "0"}).holds
+        assert prove_own_view({"A": "1", "B": None}, {"A": 1, "B": None}).holds
+        assert prove_own_view({"A": "1"}, {}).holds
+
+
+def source(**changes) -> ModuleSource:
+    facts = {
+        "module": "serve.indexer",
+        "kind": "source",
+        "file": "/t/serve/indexer.py",
+        "sha256": SHA,
+        "bytecode": "none",
+        "changed_s": 50.0,
+    }
+    return ModuleSource(**{**facts, **changes})
+
+
+def code(*modules: ModuleSource, pid: int = 7, problem: str = "") -> CodeReport:
+    one = ProcessCode(pid, "/v/bin/python", "/v", "3.11", "/t", "", "m", 100.0, modules, problem)
+    return CodeReport(UNIT, (one,))
+
+
+EXPECTED = [ExpectedModule("serve.indexer", "/t/serve/indexer.py", SHA)]
+
+
+class TestCode:
+    def test_the_deployed_file_in_a_younger_process_is_proven(self):
+        assert prove_code(code(source()), EXPECTED).holds
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"file": "/other/serve/indexer.py"}, "imported from /other"),
+            ({"sha256": "b" * 64}, "not the file that was deployed"),
+            (
+                {"bytecode": "stale", "bytecode_file": "/t/x.pyc"},
+                "stale bytecode would run: /t/x.pyc",
+            ),
+            ({"changed_s": 100.5}, "changed after the process had started"),
+            ({"kind": "missing", "at": "serve", "searched": ("/t",)}, "`serve` is not found in /t"),
+            (
+                {"kind": "missing", "at": "serve", "shadow": ("/c/serve",)},
+                "/c/serve is a directory",
+            ),
+            ({"kind": "namespace"}, "namespace package"),
+            ({"kind": "extension", "file": "/t/x.so"}, "can't replace"),
+            ({"kind": "not-a-package", "at": "serve", "file": "/t/serve.py"}, "not a package"),
+        ],
+    )
+    def test_each_trap_is_named(self, changes, says):
+        (missing,) = prove_code(code(source(**changes)), EXPECTED).missing
+
+        assert says in missing
+        assert "process 7" in missing
+
+    def test_a_process_that_can_not_be_asked_is_not_proven(self):
+        assert not prove_code(code(problem="killed"), EXPECTED).holds
+
+    def test_the_inventory_s_interpreter_is_no_proof_of_a_running_process(self):
+        assert not prove_code(code(source(), pid=0), EXPECTED).holds
+
+
+class TestMarkers:
+    def test_once_in_each_process(self):
+        lines = [(7, "x [variant] indexer=a y"), (8, "[variant] indexer=a")]
+
+        assert prove_markers(lines, ["[variant] indexer=a"], [7, 8]).holds
+        assert (
+            "process 9 never" in prove_markers(lines, ["[variant] indexer=a"], [7, 8, 9]).missing[0]
+        )
+
+    def test_none_and_twice(self):
+        assert "no process logged" in prove_markers([(7, "other")], ["mark"], [7]).missing[0]
+        twice = prove_markers([(7, "mark"), (7, "mark")], ["mark"], [7])
+        assert "more than once" in twice.missing[0]
+
+    def test_a_log_without_pids_is_said_to_be_one(self):
+        proof = prove_markers([(0, "mark")], ["mark"], [7, 8])
+
+        assert proof.holds
+        assert proof.notes
+
+
+def test_an_unproven_host_is_an_error_that_says_it_was_restored():
+    with pytest.raises(NotProven) as caught:
+        require(Proof(missing=("x",)), "gpu-1")
+
+    assert caught.value.exit_code is ExitCode.FAILED_RESTORED
+    require(Proof(shown=("x",)), "gpu-1")
