@@ -151,8 +151,10 @@ def _problem(found: ModuleSource, expected: ExpectedModule, process: ProcessCode
 
 def explain_source(found: ModuleSource) -> str:
     """Return why a module is no plain source file, in words that name the trap."""
-    shadow = f"; {found.shadow[0]} is a directory without __init__.py that shadows a package"
-    tail = shadow if found.shadow else ""
+    tail = "".join(
+        f"; {directory} is a directory without __init__.py that shadows a package"
+        for directory in found.shadow[:1]
+    )
     if found.kind == "missing":
         places = ", ".join(found.searched[:4]) or "nowhere"
         return f"`{found.at}` is not found in {places}{tail}"
