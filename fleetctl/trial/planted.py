@@ -21,10 +21,10 @@ _SPACE = 26 * 26 * 10_000 * 26
 _HALF_BITS = 14
 _HALF_MASK = (1 << _HALF_BITS) - 1
 _ROUNDS = 4
-_SLOT_BITS = 6
+_SLOT_BITS = 7
 
 MAX_SLOTS = 1 << _SLOT_BITS
-MAX_SESSIONS = 1 << 21
+MAX_SESSIONS = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""The line people know: `CORRUPTION sessions: 2/40 = 5%  (leak=2 no_tool=0 error=0 ok-ish…=38)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetctl.trial.classes import OutcomeClass
+
+_ALWAYS = (OutcomeClass.LEAK, OutcomeClass.NO_TOOL, OutcomeClass.ERROR)
+_FINE = (OutcomeClass.DONE, OutcomeClass.MAXROUNDS)
+_LINE = re.compile(
+    r"CORRUPTION sessions:\s*(?P<bad>\d+)\s*/\s*(?P<of>\d+)(?:\s*=\s*(?:[\d.]+\s*%|n/a))?"
+    r"(?:\s*\((?P<parts>[^)]*)\))?"
+)
+_PART = re.compile(r"(?P<name>[\w-]+)(?:\[[^\]]*\])?=(?P<count>\d+)")
+
+
+@dataclass(frozen=True)
+class PeoplesLine:
+    """What the line says.
+
+    Attributes:
+        corrupted: sessions counted as corrupt.
+        sessions: sessions that count.
+        parts: the counts in brackets, by the name they were given.
+    """
+
+    corrupted: int
+    sessions: int
+    parts: Mapping[str, int]
+
+
+def peoples_line(corrupted: int, counted: int, counts: Mapping[OutcomeClass, int]) -> str:
+    """Return the line; classes beyond the four familiar ones appear when they occurred.
+
+    The counts in brackets, without infra, add up to the sessions that count.
+    """
+    share = f"{100 * corrupted / counted:.1f}".removesuffix(".0") + "%" if counted else "n/a"
+    known = {*_ALWAYS, *_FINE, OutcomeClass.INFRA}
+    more = [outcome for outcome in OutcomeClass if outcome not in known and counts.get(outcome)]
+    named = " ".join(f"{outcome}={counts.get(outcome, 0)}" for outcome in (*_ALWAYS, *more))
+    fine = sum(counts.get(outcome, 0) for outcome in _FINE)
+    infra = counts.get(OutcomeClass.INFRA, 0)
+    beside = f"  infra={infra} (not counted)" if infra else ""
+    return (
+        f"CORRUPTION sessions: {corrupted}/{counted} = {share}"
+        f"  ({named} ok-ish[done/maxrounds]={fine}){beside}"
+    )
+
+
+def parse_peoples_line(text: str) -> PeoplesLine | None:
+    """Return the last such line of a program's output, or None when there is none."""
+    lines = list(_LINE.finditer(text))
+    if not lines:
+        return None
+    found = lines[-1]
+    parts = {part["name"]: int(part["count"]) for part in _PART.finditer(found["parts"] or "")}
+    return PeoplesLine(int(found["bad"]), int(found["of"]), parts)

@@ -1,0 +1,219 @@
+"""A trial's result as data: counts, load, the client's health, and whether it may be used.
+
+`result_to_json` is also the documented JSON that a `command` workload may report; only
+`sessions` and `counts` are required there (see `command_result.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fleetctl.trial.classes import OutcomeClass, classifier_version, load_classes
+from fleetctl.trial.exposure import Exposure, RoundStats, exposure_of
+from fleetctl.trial.flags import Finding
+from fleetctl.trial.outcome import SessionOutcome
+from fleetctl.trial.people import peoples_line
+
+RESULT_SCHEMA = 1
+MOST_LAG_P99_MS = 100.0
+LEAST_CONCURRENCY_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class ClientHealth:
+    """How the client itself was doing; a trial it could not drive is void.
+
+    Attributes:
+        processes: client processes.
+        cpu_share: CPU time over wall time, of the busiest process; 1.0 is a whole core.
+        loop_lag_p50_ms: how late a timer of the event loop fired; worst process.
+        loop_lag_p99_ms: the same, 99th percentile.
+        loop_lag_max_ms: the same, worst case.
+    """
+
+    processes: int
+    cpu_share: float
+    loop_lag_p50_ms: float
+    loop_lag_p99_ms: float
+    loop_lag_max_ms: float
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """How the program of a `command` workload ended.
+
+    Attributes:
+        argv: what was run.
+        exit_code: its exit code; 128 + signal when a signal ended it; None when it didn't start.
+        is_timed_out: it was killed at its deadline.
+        reported_by: `json`, `line`, or `nothing`.
+        stdout_tail: the end of its output.
+        stderr_tail: the end of its messages.
+        wall_s: how long it ran.
+    """
+
+    argv: tuple[str, ...]
+    exit_code: int | None
+    is_timed_out: bool
+    reported_by: str
+    stdout_tail: str
+    stderr_tail: str
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one trial of one arm says.
+
+    Attributes:
+        kind: `toolcall` or `command`.
+        sessions: sessions asked for.
+        counted: sessions that say something about the model: all but infra.
+        corrupted: of these, the corrupt ones.
+        counts: every class with its number of sessions; they add up to `sessions`.
+        outcomes: each session's outcome; empty when a program reported sums only.
+        exposure: the load that was really there.
+        client: the client's own health; None when a program drove the load.
+        invalid_because: why the trial may not be used; empty when it may.
+        classifier: version of the classifier, or `reported`.
+        command: how the user's program ended, where there was one.
+    """
+
+    kind: str
+    sessions: int
+    counted: int
+    corrupted: int
+    counts: tuple[tuple[OutcomeClass, int], ...]
+    outcomes: tuple[SessionOutcome, ...] = ()
+    exposure: Exposure = Exposure()  # noqa: RUF009 - frozen
+    client: ClientHealth | None = None
+    invalid_because: tuple[str, ...] = ()
+    classifier: str = ""
+    command: CommandRun | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the trial may enter a comparison."""
+        return not self.invalid_because
+
+    @property
+    def count_of(self) -> dict[OutcomeClass, int]:
+        """The counts by class."""
+        return dict(self.counts)
+
+    def line(self) -> str:
+        """Return the line people know."""
+        return peoples_line(self.corrupted, self.counted, self.count_of)
+
+    def finer_line(self) -> str:
+        """Return every class with its count, in the order of judgement."""
+        return " ".join(f"{outcome}={count}" for outcome, count in self.counts)
+
+
+def summarise(
+    *,
+    sessions: int,
+    outcomes: Iterable[SessionOutcome],
+    rounds: Sequence[Sequence[RoundStats]],
+    client: ClientHealth,
+    wanted_concurrency: int,
+    also_invalid: Iterable[str] = (),
+) -> TrialResult:
+    """Return the result of a toolcall trial."""
+    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.session))
+    exposure = exposure_of(rounds)
+    reasons = (*also_invalid, *client_faults(client, exposure, wanted_concurrency))
+    tally = Counter(outcome.outcome for outcome in ordered)
+    if len(ordered) != sessions:
+        reasons = (*reasons, f"{len(ordered)} of {sessions} sessions were recorded")
+    return TrialResult(
+        kind="toolcall",
+        sessions=sessions,
+        counted=sum(outcome.is_counted for outcome in ordered),
+        corrupted=sum(outcome.is_corrupt for outcome in ordered),
+        counts=all_counts(tally),
+        outcomes=ordered,
+        exposure=exposure,
+        client=client,
+        invalid_because=reasons,
+        classifier=classifier_version(),
+    )
+
+
+def client_faults(client: ClientHealth, exposure: Exposure, wanted: int) -> tuple[str, ...]:
+    """Return why the client could not drive the load it was asked for."""
+    faults = []
+    if client.loop_lag_p99_ms > MOST_LAG_P99_MS:
+        faults.append(
+            f"the client was overloaded: event loop lag p99 {client.loop_lag_p99_ms:.0f} ms"
+            f" > {MOST_LAG_P99_MS:.0f} ms"
+        )
+    if exposure.peak_concurrency < LEAST_CONCURRENCY_SHARE * wanted:
+        faults.append(
+            f"concurrency {exposure.peak_concurrency} never reached"
+            f" {LEAST_CONCURRENCY_SHARE:.0%} of {wanted}"
+        )
+    return tuple(faults)
+
+
+def all_counts(tally: Mapping[OutcomeClass, int]) -> tuple[tuple[OutcomeClass, int], ...]:
+    """Return every class with its count, zero included, in the order of judgement."""
+    return tuple((outcome, tally.get(outcome, 0)) for outcome in OutcomeClass)
+
+
+def recount(result: TrialResult, outcomes: Iterable[SessionOutcome]) -> dict[str, Any]:
+    """Return what a classifier makes of the sessions: counts, corrupt and counted sessions."""
+    found = tuple(outcomes)
+    return {
+        "sessions": result.sessions,
+        "counted": sum(outcome.is_counted for outcome in found),
+        "corrupted": sum(outcome.is_corrupt for outcome in found),
+        "counts": dict(all_counts(Counter(outcome.outcome for outcome in found))),
+    }
+
+
+def result_to_json(result: TrialResult) -> dict[str, Any]:
+    """Return the result as plain JSON values."""
+    value = asdict(result)
+    value["schema"] = RESULT_SCHEMA
+    value["counts"] = {str(outcome): count for outcome, count in result.counts}
+    value["corrupt_classes"] = sorted(load_classes().corrupt)
+    value["line"] = result.line()
+    value["is_valid"] = result.is_valid
+    return value
+
+
+def result_from_json(value: Mapping[str, Any]) -> TrialResult:
+    """Return the result that `result_to_json` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: the value is not such a result.
+    """
+    command = value["command"]
+    return TrialResult(
+        kind=value["kind"],
+        sessions=value["sessions"],
+        counted=value["counted"],
+        corrupted=value["corrupted"],
+        counts=tuple((OutcomeClass(name), count) for name, count in value["counts"].items()),
+        outcomes=tuple(outcome_from_json(outcome) for outcome in value["outcomes"]),
+        exposure=Exposure(**value["exposure"]),
+        client=ClientHealth(**value["client"]) if value["client"] else None,
+        invalid_because=tuple(value["invalid_because"]),
+        classifier=value["classifier"],
+        command=CommandRun(**{**command, "argv": tuple(command["argv"])}) if command else None,
+    )
+
+
+def outcome_from_json(value: Mapping[str, Any]) -> SessionOutcome:
+    """Return a session's outcome from its JSON form (`dataclasses.asdict`)."""
+    return SessionOutcome(
+        session=value["session"],
+        outcome=OutcomeClass(value["outcome"]),
+        flags=tuple(value["flags"]),
+        round=value["round"],
+        findings=tuple(Finding(**finding) for finding in value["findings"]),
+    )

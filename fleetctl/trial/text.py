@@ -1,0 +1,54 @@
+"""Text made comparable: one spelling for what servers and tokenizers spell in many ways."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_FOLD = str.maketrans(
+    {
+        "\u2581": "_",  # the blank of sentencepiece, as DeepSeek writes it inside its tokens
+        "\u2016": "|",  # double vertical line
+        "\u2223": "|",  # divides
+        "\u2502": "|",  # box drawings light vertical
+        "\u2758": "|",  # light vertical bar
+        "\u01c0": "|",  # dental click
+        "\u200b": "",  # zero width space
+        "\u200c": "",  # zero width non-joiner
+        "\u200d": "",  # zero width joiner
+        "\u2060": "",  # word joiner
+        "\ufeff": "",  # byte order mark
+    }
+)
+_BARS = re.compile(r"\|{2,}")
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
+_INLINE_CODE = re.compile(r"`[^`\n]{1,200}`")
+
+
+def fold(text: str) -> str:
+    """Return the text under NFKC with one kind of bar, one bar in a row, and no zero-width marks.
+
+    Fullwidth bars and brackets become ASCII by NFKC; the rest is ours.
+    """
+    if text.isascii():
+        return _BARS.sub("|", text)
+    return _BARS.sub("|", unicodedata.normalize("NFKC", text).translate(_FOLD))
+
+
+def split_code(text: str) -> tuple[str, str]:
+    """Return the text outside code and the text inside code (fences and inline spans).
+
+    A fence that is never closed reaches to the end, as in CommonMark.
+    """
+    inside: list[str] = []
+
+    def take(match: re.Match[str]) -> str:
+        inside.append(match.group())
+        return "\n" if match.group().startswith(("`" * 3, "~~~")) else " "
+
+    outside = _INLINE_CODE.sub(take, _FENCE.sub(take, text)) if _has_code(text) else text
+    return outside, "\n".join(inside)
+
+
+def _has_code(text: str) -> bool:
+    return "`" in text or "~~~" in text
