@@ -7,6 +7,7 @@ import sys
 import typer
 
 from fleetctl.cli.boundary import run_guarded
+from fleetctl.cli.check import check
 
 app = typer.Typer(
     name="fleetctl",
@@ -21,6 +22,9 @@ app = typer.Typer(
 @app.callback()
 def root() -> None:
     """Declarative experiments on the GPU hosts that serve language models."""
+
+
+app.command()(check)
 
 
 def main() -> None:
