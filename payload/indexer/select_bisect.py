@@ -362,6 +362,39 @@ def _thin_out(logits: Tensor, lengths: Tensor, cut: Cut, workspace: Workspace) -
     )
 
 
+def pick(
+    logits: Tensor, lengths: Tensor, cut: Cut, candidates: Tensor, counts: Tensor, out: Tensor
+) -> None:
+    """Launch the last step: choose from the listed candidates, or from short rows directly.
+
+    Args:
+        logits: `[B, S]` float32.
+        lengths: `[B]` int32.
+        cut: how the rows were cut.
+        candidates: `[B, chunks, segment]` int32; unused for short rows.
+        counts: `[B, chunks]` int32; unused for short rows.
+        out: `[B, k]` int32, written.
+    """
+    _pick_kernel[(logits.shape[0],)](
+        logits,
+        lengths,
+        candidates,
+        counts,
+        out,
+        logits.stride(0),
+        out.stride(0),
+        cut.k,
+        CAPACITY=cut.capacity,
+        LEVELS=cut.chunks.bit_length() - 1,
+        SEGMENT=cut.segment,
+        DIRECT=cut.is_direct,
+        BLOCK=TILE,
+        VECTOR=cut.vector,
+        RANK_BITS=cut.rank_bits,
+        num_warps=max(4 if cut.is_direct else 8, min(16, cut.capacity // 256)),
+    )
+
+
 def _check(logits: Tensor, lengths: Tensor, k: int) -> None:
     if logits.dtype is not torch.float32 or logits.stride(-1) != 1:
         raise ValueError("logits must be float32 with contiguous rows")
@@ -404,22 +437,5 @@ def select_topk(
         workspace = workspace or Workspace.allocate(batch, columns, k, device=logits.device)
         _thin_out(logits, lengths, cut, workspace)
         candidates, counts = workspace.candidates, workspace.counts
-    _pick_kernel[(batch,)](
-        logits,
-        lengths,
-        candidates,
-        counts,
-        out,
-        logits.stride(0),
-        out.stride(0),
-        k,
-        CAPACITY=cut.capacity,
-        LEVELS=cut.chunks.bit_length() - 1,
-        SEGMENT=cut.segment,
-        DIRECT=cut.is_direct,
-        BLOCK=TILE,
-        VECTOR=cut.vector,
-        RANK_BITS=cut.rank_bits,
-        num_warps=max(4 if cut.is_direct else 8, min(16, cut.capacity // 256)),
-    )
+    pick(logits, lengths, cut, candidates, counts, out)
     return out

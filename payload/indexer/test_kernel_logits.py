@@ -1,0 +1,168 @@
+"""Every logits function writes the true scores of the contexts, and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from payload.cache.layout import KeyFormat
+from payload.indexer import kernel, reference
+from payload.indexer.kernel import LogitsTiling
+from payload.indexer.kernel_case import random_case
+from payload.numerics import assert_close, tolerance
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+pytestmark = [pytest.mark.gpu] if HAS_GPU else []
+only_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")
+
+FUNCTIONS = {"reference": reference.index_logits, "kernel": kernel.index_logits}
+PAGE_EDGES = [0, 1, 63, 64, 65, 127, 128, 129]
+
+
+@pytest.fixture(params=FUNCTIONS, ids=str)
+def index_logits(request):
+    return FUNCTIONS[request.param]
+
+
+@pytest.fixture(params=KeyFormat, ids=lambda key_format: key_format.value)
+def key_format(request):
+    return request.param
+
+
+def check(index_logits, case, out=None):
+    """Run on a poisoned output; valid columns must be true, all others must keep the poison."""
+    out = case.poisoned_out() if out is None else out
+
+    returned = index_logits(
+        case.q, case.weights, case.k_pages, case.page_table, case.lengths, out=out
+    )
+
+    valid = case.valid()
+    assert returned is out
+    assert out[~valid].isnan().all()
+    assert_close(out[valid], case.truth()[valid], tolerance(case.q.dtype))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 32])
+def test_scores_are_true_at_every_page_edge(index_logits, key_format, batch):
+    lengths = [PAGE_EDGES[row % len(PAGE_EDGES)] for row in range(batch - 1)] + [200]
+
+    check(index_logits, random_case(lengths, key_format, heads=16, dim=32, device=DEVICE))
+
+
+def test_scores_are_true_at_the_production_shape(index_logits, key_format):
+    check(index_logits, random_case([300, 64], key_format, heads=64, dim=128, device=DEVICE))
+
+
+def test_columns_past_the_longest_context_stay_untouched(index_logits, key_format):
+    case = random_case([5, 70], key_format, heads=16, dim=16, device=DEVICE, columns=1000)
+
+    check(index_logits, case)
+
+
+def test_an_output_may_be_a_slice_of_a_wider_buffer(index_logits, key_format):
+    case = random_case([130, 64], key_format, heads=16, dim=16, device=DEVICE)
+    wide = torch.full((2, 256), float("nan"), device=DEVICE)
+
+    check(index_logits, case, out=wide[:, : case.columns])
+
+    assert wide[:, case.columns :].isnan().all()
+
+
+def test_a_batch_of_padded_rows_writes_nothing(index_logits, key_format):
+    case = random_case([0, 0], key_format, heads=16, dim=16, device=DEVICE, columns=64)
+
+    check(index_logits, case)
+
+
+def test_the_same_inputs_give_the_same_bytes(index_logits, key_format):
+    case = random_case([300, 129], key_format, heads=16, dim=32, device=DEVICE)
+    inputs = (case.q, case.weights, case.k_pages, case.page_table, case.lengths)
+    first, second = case.poisoned_out(), case.poisoned_out()
+
+    index_logits(*inputs, out=first)
+    index_logits(*inputs, out=second)
+
+    assert torch.equal(first[case.valid()], second[case.valid()])
+
+
+def test_fp8_pages_take_bf16_queries(index_logits):
+    case = random_case([100, 65], KeyFormat.FP8, heads=16, dim=32, device=DEVICE)
+    wide = torch.randn(case.q.shape, device=DEVICE).bfloat16()
+
+    check(index_logits, replace(case, q=wide))
+
+
+@pytest.mark.parametrize("block_tokens", [32, 64, 256])
+@pytest.mark.parametrize("programs", [1, 1000])
+def test_every_tiling_gives_the_true_scores(key_format, block_tokens, programs):
+    tiling = LogitsTiling(block_tokens=block_tokens, stages=2, warps=4, programs=programs)
+
+    def tiled(*inputs, out):
+        return kernel.index_logits(*inputs, out=out, tiling=tiling)
+
+    check(tiled, random_case([700, 65, 0], key_format, heads=16, dim=16, device=DEVICE))
+
+
+def test_folding_the_query_scale_into_the_weights_changes_no_score():
+    q = torch.randn(2, 16, 32)
+    weights, keys = torch.randn(2, 16), torch.randn(2, 50, 32)
+    quantised, folded = reference.quantise_queries(q, weights)
+    scale = folded / weights
+
+    before = reference.scores(
+        quantised.double() * scale.unsqueeze(2).double(), weights, keys, dtype=torch.float64
+    )
+
+    after = reference.scores(quantised, folded, keys, dtype=torch.float64)
+    assert_close(after, before, tolerance(torch.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": torch.zeros(1, 24, 16)}, "power of two"),
+        ({"q": torch.zeros(1, 16, 8)}, "power of two"),
+        ({"q": torch.zeros(1, 16, 16, dtype=torch.bfloat16)}, "plain pages hold"),
+        ({"weights": torch.zeros(1, 16, dtype=torch.bfloat16)}, "weights must be float32"),
+        ({"q": torch.zeros(1, 16, 32)[:, :, ::2]}, "contiguous"),
+        ({"page_table": torch.zeros(1, 4, dtype=torch.int32)[:, ::2]}, "contiguous"),
+    ],
+)
+def test_the_kernel_says_which_input_it_was_not_written_for(change, message):
+    case = random_case([64], KeyFormat.FP32, heads=16, dim=16, device="cpu")
+    inputs = {name: value for name, value in vars(case).items() if name != "columns"}
+
+    with pytest.raises(ValueError, match=message):
+        kernel.index_logits(**{**inputs, **change}, out=case.poisoned_out())
+
+
+@only_gpu
+@pytest.mark.parametrize("name", ["bf16", "fp8"])
+def test_scores_are_true_over_131072_keys_at_batch_32(name):
+    lengths = [131072] * 16 + [131071, 131009, 65536, 65537, 1, 0, 64, 2048] * 2
+    case = random_case(lengths, KeyFormat(name), heads=64, dim=128, device=DEVICE)
+
+    check(kernel.index_logits, case)
+
+
+@only_gpu
+@pytest.mark.parametrize("name", ["bf16", "fp8"])
+def test_a_captured_call_follows_lengths_that_change_between_replays(name):
+    case = random_case([500, 500], KeyFormat(name), heads=64, dim=128, device=DEVICE)
+    out = case.poisoned_out()
+    inputs = (case.q, case.weights, case.k_pages, case.page_table, case.lengths)
+    kernel.index_logits(*inputs, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel.index_logits(*inputs, out=out)
+
+    for lengths in ([500, 3], [0, 499]):
+        case.lengths.copy_(torch.tensor(lengths, dtype=torch.int32))
+        out.fill_(float("nan"))
+        graph.replay()
+
+        valid = case.valid()
+        assert out[~valid].isnan().all()
+        assert_close(out[valid], case.truth()[valid], tolerance(case.q.dtype))

@@ -1,0 +1,248 @@
+"""Top-k chooses the one right set of columns, whatever lies in the memory around it."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from payload.indexer import reference, select_bisect
+from payload.indexer.select_bisect import Cut, Workspace
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+pytestmark = [pytest.mark.gpu] if HAS_GPU else []
+only_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")
+
+FUNCTIONS = {"reference": reference.select_topk, "bisect": select_bisect.select_topk}
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture(params=FUNCTIONS, ids=str)
+def select_topk(request):
+    return FUNCTIONS[request.param]
+
+
+def ints(*values):
+    return torch.tensor(values, dtype=torch.int32, device=DEVICE)
+
+
+def right_set(scores, length, k):
+    """Sort one row in plain Python: NaN last, larger first, then the smaller column."""
+    columns = sorted(range(length), key=lambda s: (scores[s] != scores[s], -scores[s] + 0.0, s))
+    return set(columns[:k])
+
+
+def check(select_topk, logits, lengths, k, **options):
+    """Compare each row with Python's sort; rows may hold anything past their length."""
+    chosen = select_topk(logits, lengths, k, **options)
+
+    assert chosen.shape == (logits.shape[0], k)
+    assert chosen.dtype is torch.int32
+    for row, length in enumerate(lengths.tolist()):
+        columns = [column for column in chosen[row].tolist() if column != reference.EMPTY]
+        assert len(columns) == min(k, length)
+        assert set(columns) == right_set(logits[row].tolist(), length, k)
+    return chosen
+
+
+@pytest.mark.parametrize("columns", [1, 7, 512, 8192, 8193, 20000])
+@pytest.mark.parametrize("k", [1, 8, 512, 1024, 2048])
+def test_the_k_largest_are_chosen(select_topk, columns, k):
+    logits = torch.randn(5, columns, device=DEVICE)
+    lengths = ints(columns, 0, 1, min(k + 1, columns), columns // 2)
+
+    check(select_topk, logits, lengths, k)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 32])
+def test_each_row_is_chosen_from_alone(select_topk, batch):
+    logits = torch.randn(batch, 9000, device=DEVICE)
+    lengths = ints(*(9000 - 250 * row for row in range(batch)))
+
+    check(select_topk, logits, lengths, 64)
+
+
+@pytest.mark.parametrize("columns", [600, 9000])
+@pytest.mark.parametrize("garbage", [NAN, INF, -INF, 1e30])
+def test_columns_past_the_length_are_never_chosen(select_topk, columns, garbage):
+    logits = torch.full((3, columns), garbage, device=DEVICE)
+    logits[1, :300] = torch.randn(300, device=DEVICE)
+    logits[2, :1] = -5.0
+
+    check(select_topk, logits, ints(0, 300, 1), 128)
+
+
+@pytest.mark.parametrize("columns", [600, 9000])
+def test_among_equal_scores_the_smaller_columns_win(select_topk, columns):
+    few_values = torch.randint(0, 3, (2, columns), device=DEVICE).float()
+    all_equal = torch.zeros(1, columns, device=DEVICE)
+    signed_zeros = all_equal * torch.where(few_values[:1] > 1, -1.0, 1.0)
+
+    check(
+        select_topk,
+        torch.cat([few_values, all_equal, signed_zeros]),
+        ints(columns, columns - 100, columns, columns),
+        512,
+    )
+
+
+@pytest.mark.parametrize("columns", [600, 9000])
+def test_nan_is_chosen_only_when_no_number_is_left(select_topk, columns):
+    logits = torch.full((2, columns), NAN, device=DEVICE)
+    logits[0, 10:40] = -INF
+    logits[1, :] = torch.randn(columns, device=DEVICE)
+    logits[1, ::7] = -NAN
+    logits[1, 5] = INF
+
+    check(select_topk, logits, ints(columns, columns), 128)
+
+
+def test_more_may_be_asked_for_than_a_row_has_columns(select_topk):
+    check(select_topk, torch.randn(2, 100, device=DEVICE), ints(100, 50), 5000)
+
+
+def test_the_answer_goes_where_the_caller_wants_it(select_topk):
+    out = torch.full((2, 40), 12345, dtype=torch.int32, device=DEVICE)
+    logits = torch.randn(2, 9000, device=DEVICE)
+
+    chosen = check(select_topk, logits, ints(9000, 20), 32, out=out[:, :32])
+
+    assert chosen.data_ptr() == out.data_ptr()
+    assert (out[:, 32:] == 12345).all()
+
+
+def test_logits_may_be_a_slice_of_a_wider_buffer(select_topk):
+    wide = torch.full((3, 9216), INF, device=DEVICE)
+    wide[:, :9001] = torch.randn(3, 9001, device=DEVICE)
+
+    check(select_topk, wide[:, :9001], ints(9001, 9000, 8999), 100)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_floats_are_ordered_as_python_orders_them(data):
+    columns = data.draw(st.integers(1, 40))
+    floats = st.floats(width=32)
+    row = data.draw(st.lists(floats, min_size=columns, max_size=columns))
+    length, k = data.draw(st.integers(0, columns)), data.draw(st.integers(1, 50))
+    logits = torch.tensor([row], device=DEVICE)
+
+    for function in FUNCTIONS.values():
+        check(function, logits, ints(length), k)
+
+
+def test_bisection_lists_columns_in_order_so_that_equal_inputs_give_equal_bytes():
+    logits = torch.randn(2, 9000, device=DEVICE)
+
+    chosen = select_bisect.select_topk(logits, ints(9000, 30), 64)
+
+    assert torch.equal(chosen[0], chosen[0].sort().values)
+    assert chosen[1].tolist() == [*range(30), *[reference.EMPTY] * 34]
+
+
+def group_of(column, cut):
+    """Return which group a column is dealt to."""
+    blocks = cut.groups // select_bisect.GROUP_BLOCK
+    deal, block = divmod(column // select_bisect.GROUP_BLOCK, blocks)
+    return (block - 5 * deal) % blocks, column % select_bisect.GROUP_BLOCK
+
+
+def test_a_row_whose_best_columns_crowd_into_few_groups_is_bisected_in_memory():
+    columns, k = 65536, 512
+    cut = Cut.of(columns, k)
+    crowded = torch.tensor(
+        [group_of(column, cut) < (1, 0) for column in range(columns)], device=DEVICE
+    )
+    logits = torch.rand(2, columns, device=DEVICE) - 10.0 * ~crowded
+    workspace = Workspace.allocate(2, columns, k, device=DEVICE)
+
+    check(select_bisect.select_topk, logits, ints(columns, columns - 1), k, workspace=workspace)
+
+    assert (workspace.counts.sum(1) > cut.capacity).all()
+
+
+def test_random_rows_leave_few_enough_candidates_to_hold_on_chip():
+    columns, k = 65536, 512
+    workspace = Workspace.allocate(4, columns, k, device=DEVICE)
+    logits = torch.randn(4, columns, device=DEVICE)
+
+    select_bisect.select_topk(logits, ints(*[columns] * 4), k, workspace=workspace)
+
+    assert (workspace.counts.sum(1) < Cut.of(columns, k).capacity).all()
+
+
+def test_a_workspace_can_be_used_again_and_holds_no_secret_state():
+    workspace = Workspace.allocate(2, 9000, 64, device=DEVICE)
+    for tensor in workspace:
+        tensor.view(torch.uint8).fill_(0xFF)
+
+    for _ in range(3):
+        logits = torch.randn(2, 9000, device=DEVICE)
+        check(select_bisect.select_topk, logits, ints(9000, 70), 64, workspace=workspace)
+
+    assert workspace.nbytes == sum(tensor.nbytes for tensor in workspace)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_workspace_overwritten_midway_gives_columns_of_the_row_and_no_fault(seed):
+    columns, k, batch = 20000, 64, 4
+    cut = Cut.of(columns, k)
+    draw = torch.Generator().manual_seed(seed)
+    limit = (2**31 - 1, 2 * cut.segment, cut.segment // 8, columns)[seed % 4]
+    shape = (batch, cut.chunks)
+    counts = torch.randint(-limit, limit, shape, generator=draw, dtype=torch.int32)
+    shape = (batch, cut.chunks, cut.segment)
+    candidates = torch.randint(-limit, limit, shape, generator=draw, dtype=torch.int32)
+    out = torch.full((batch, k), -7, dtype=torch.int32, device=DEVICE)
+    logits = torch.randn(batch, columns, device=DEVICE)
+    lengths = ints(columns, 1, 0, 3000)
+
+    select_bisect.pick(logits, lengths, cut, candidates.to(DEVICE), counts.to(DEVICE), out)
+
+    assert (out >= reference.EMPTY).all()
+    assert (out < lengths.unsqueeze(1)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": torch.zeros(1, 4, dtype=torch.float64)}, "float32"),
+        ({"logits": torch.zeros(1, 8)[:, ::2]}, "contiguous"),
+        ({"lengths": torch.ones(1, dtype=torch.int64)}, "int32"),
+        ({"k": 0}, "at least 1"),
+    ],
+)
+def test_the_kernel_says_which_input_it_was_not_written_for(change, message):
+    call = {"logits": torch.zeros(1, 4), "lengths": torch.ones(1, dtype=torch.int32), "k": 2}
+
+    with pytest.raises(ValueError, match=message):
+        select_bisect.select_topk(**{**call, **change})
+
+
+@only_gpu
+@pytest.mark.parametrize("k", [512, 2048])
+def test_the_k_largest_of_131072_are_chosen_at_batch_32(k):
+    logits = torch.randn(32, 131072, device=DEVICE)
+    lengths = ints(*(131072 - 4000 * row for row in range(32)))
+
+    chosen = select_bisect.select_topk(logits, lengths, k)
+
+    expected = reference.select_topk(logits, lengths, k)
+    assert torch.equal(chosen.sort(1).values, expected.sort(1).values)
+
+
+@only_gpu
+def test_a_captured_call_follows_scores_and_lengths_that_change_between_replays():
+    logits, lengths = torch.zeros(4, 70000, device=DEVICE), ints(1, 1, 1, 1)
+    select_bisect.select_topk(logits, lengths, 512)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chosen = select_bisect.select_topk(logits, lengths, 512)
+
+    for length in (70000, 511):
+        logits.normal_()
+        lengths.fill_(length)
+        graph.replay()
+
+        expected = reference.select_topk(logits, lengths, 512)
+        assert torch.equal(chosen.sort(1).values, expected.sort(1).values)
