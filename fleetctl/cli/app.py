@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
@@ -25,6 +26,20 @@ def root() -> None:
 
 
 app.command()(check)
+
+
+def help_texts() -> dict[str, str]:
+    """Return the help text of every command, by its full name; for the reference."""
+    found: dict[str, str] = {}
+    _collect(typer.main.get_command(app), "fleetctl", found)
+    return found
+
+
+def _collect(command: Any, name: str, found: dict[str, str]) -> None:  # noqa: ANN401 - typer exports no type for it
+    context = command.make_context(name, [], resilient_parsing=True, terminal_width=96)
+    found[name] = command.get_help(context)
+    for inner_name, inner in getattr(command, "commands", {}).items():
+        _collect(inner, f"{name} {inner_name}", found)
 
 
 def main() -> None:

@@ -87,7 +87,12 @@ def checked_flags(flags: Flags) -> Flags:
 
 
 class History(Value):
-    """A control that was measured on another day."""
+    """A control that was measured on another day.
+
+    Attributes:
+        corrupted: corrupted sessions of that day.
+        sessions: all sessions of that day.
+    """
 
     corrupted: int = Field(ge=0)
     sessions: int = Field(gt=0)
@@ -100,7 +105,14 @@ class History(Value):
 
 
 class Control(Value):
-    """The other arm; by default the host as found."""
+    """The other arm; by default the host as found.
+
+    Attributes:
+        spec: another experiment whose treatment is this one's control, relative to this file.
+        history: counts of another day; the verdict is labelled for it.
+        patch: patches of the control.
+        env: flags of the control: a value, or false to unset.
+    """
 
     spec: str | None = None
     history: History | None = None
@@ -118,7 +130,13 @@ class Control(Value):
 
 
 class Observer(Value):
-    """Something that looks but may perturb: it counts as a factor."""
+    """Something that looks but may perturb: it counts as a factor.
+
+    Attributes:
+        flag: the flag that switches it.
+        off: the flag's value that switches it off.
+        patch: or the source of the patch that brings it.
+    """
 
     flag: str | None = None
     off: str = "0"
@@ -136,15 +154,26 @@ class Observer(Value):
         return self.flag or self.patch or ""
 
 
-class ThinkTime(Value):
-    """Pause of a session between rounds."""
-
-    distribution: Literal["constant", "uniform", "lognormal"] = "constant"
-    mean: Duration = 0.0
-
-
 class ToolcallSpec(Value):
-    """Concurrent multi-turn tool-calling sessions against the OpenAI API."""
+    """Concurrent multi-turn tool-calling sessions against the OpenAI API.
+
+    Attributes:
+        kind: `toolcall`.
+        sessions: how many run at once, from a common start.
+        rounds: tool calls per session.
+        context_tokens: filler before the first request, in the served model's tokens.
+        max_tokens: limit of each reply.
+        cache_mode: which sessions share a prefix: `shared` all, `unique` none, `mixed` groups.
+        stream: ask for server-sent events.
+        temperature: of sampling; 0 has one right answer.
+        think_time: pause of a session between rounds.
+        first_token_limit: longest wait for the first token.
+        stall_limit: longest pause inside a reply.
+        total_limit: longest reply.
+        min_batch: the fault needs this batch size; a trial that never reached it is not clean
+            but not exercised.
+        min_context_tokens: the fault needs this context length, likewise.
+    """
 
     kind: Literal["toolcall"]
     sessions: int = Field(default=40, gt=0, le=100_000)
@@ -163,7 +192,14 @@ class ToolcallSpec(Value):
 
 
 class CommandSpec(Value):
-    """Any program that prints the documented JSON or the people's line."""
+    """Any program that prints the documented JSON or the people's line.
+
+    Attributes:
+        kind: `command`.
+        argv: program and arguments; `{url}`, `{model}` and `{seed}` are filled in.
+        sessions: how many sessions it runs.
+        deadline: after which it is ended.
+    """
 
     kind: Literal["command"]
     argv: tuple[str, ...] = Field(min_length=1)
@@ -175,7 +211,16 @@ Workload = Annotated[ToolcallSpec | CommandSpec, Field(discriminator="kind")]
 
 
 class Trials(Value):
-    """How often each arm is measured and in which order."""
+    """How often each arm is measured and in which order.
+
+    Attributes:
+        runs: trials per arm.
+        order: `interleaved` alternates in random blocks; `blocks` (AAABBB) has to be forced.
+        stop: `fixed` runs them all; `sequential` may stop at one of the `looks`.
+        looks: numbers of runs per arm at which the result may be looked at.
+        seed: of the order and of the workload; recorded with the run.
+        boot_per_run: restart the service before every trial, also when nothing differs.
+    """
 
     runs: int = Field(default=3, gt=0, le=1000)
     order: Literal["interleaved", "blocks"] = "interleaved"
@@ -196,7 +241,15 @@ class Trials(Value):
 
 
 class VerdictSpec(Value):
-    """What is judged, against which bounds."""
+    """What is judged, against which bounds.
+
+    Attributes:
+        metric: `corruption`: the share of corrupted sessions.
+        expect: the verdict hoped for; the exit code says whether it came true.
+        target: "eliminated" means below this share with 95 % confidence.
+        margin: "no effect" means closer than this; default half the control's rate.
+        alpha: two-sided level of the test.
+    """
 
     metric: Literal["corruption"] = "corruption"
     expect: Verdict | None = None
@@ -206,14 +259,30 @@ class VerdictSpec(Value):
 
 
 class Layer(Value):
-    """One layer of readiness: how long it may take and how often it is asked."""
+    """One layer of readiness.
+
+    Attributes:
+        deadline: how long it may take.
+        poll: how often it is asked; early polls come faster, so that a quick start is noticed.
+    """
 
     deadline: Duration
     poll: Duration
 
 
 class Ready(Value):
-    """Readiness in layers; the defaults are the story's."""
+    """Readiness in layers.
+
+    Attributes:
+        active: systemd says the unit is active and it does not loop.
+        port: something listens.
+        health: the health path answers 200.
+        completion: a real chat completion comes back, with the expected model id.
+        tool_call: also require a tool call that parses.
+        concurrent: also require this many completions at once.
+        progress: patterns with one number in parentheses, shown while waiting.
+        soak: how long the unit must stay up to count as started.
+    """
 
     active: Layer = Layer(deadline="60s", poll="1s")  # type: ignore[arg-type]
     port: Layer = Layer(deadline="5m", poll="1s")  # type: ignore[arg-type]
@@ -226,7 +295,14 @@ class Ready(Value):
 
 
 class Head(Value):
-    """Name, reason and target."""
+    """Name, reason and target.
+
+    Attributes:
+        name: letters, digits, `_`, `.` and `-`.
+        hypothesis: one sentence, printed with the verdict.
+        target: a host, group or role of the inventory.
+        forced: guards that are meant to be passed: `confounded`, `blocks`, `layout`.
+    """
 
     name: Name
     hypothesis: str = ""
@@ -235,7 +311,20 @@ class Head(Value):
 
 
 class Experiment(Value):
-    """One question: does this change of the fleet change the outcome?"""
+    """One question: does this change of the fleet change the outcome?
+
+    Attributes:
+        experiment: name, reason and target.
+        patch: what the treatment changes in the serving tree.
+        env: the treatment's flags: a value, or false to unset.
+        control: the other arm.
+        observer: things that look but may perturb.
+        workload: `toolcall` or `command`.
+        trials: how often and in which order.
+        verdict: what is judged.
+        ready: readiness in layers.
+        lease: how long a host waits for us before it restores itself.
+    """
 
     experiment: Head
     patch: tuple[Patch, ...] = ()

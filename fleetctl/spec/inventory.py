@@ -33,14 +33,30 @@ class Host(Value):
 
     Attributes:
         address: what SSH connects to; an alias of the SSH configuration will do.
-        proxy_jump: bastions in the order they are passed, as in OpenSSH.
+        user: login name.
+        port: of sshd.
+        identity: private key file.
+        known_hosts: file with the host's key; default your own and the system's.
+        ssh_config: the only SSH configuration to read.
+        proxy_jump: bastions in the order they are passed, as in OpenSSH; empty forbids them.
+        accept_new_host_key: learn the key of a host that has none yet; changed keys are refused.
+        transport: `paramiko`, or `openssh` for FIDO keys, GSSAPI and certificates.
+        connect_deadline: for reaching it, retries included.
+        sudo: how the login user becomes root; left out, nothing is done as another user.
+        roles: what it is in the deployment.
         tree: directory that relative patch paths start from.
         python: the interpreter that serves.
         agent_python: the interpreter that runs fleetctl's agent, Python 3.8 or newer.
         serve_scripts: scripts whose exports make the service's environment; the first is edited.
+        unit: the systemd service.
         service_url: where the service listens, seen from the host itself.
         router_url: where requests of the whole deployment go, if not to `service_url`.
-        cache_dirs: JIT caches (Triton, Inductor, DeepGEMM); a `cache_flag` gives each arm its own.
+        health_path: of the health endpoint.
+        health_meaning: what a green answer means there, for the record.
+        model: the model id that completions must carry.
+        restart_order: hosts of a deployment are restarted from low to high.
+        labels: facts of your own: `class` or `gpu` makes hosts comparable, hosts of one
+            `machine` are never measured at once.
     """
 
     address: str
@@ -75,7 +91,12 @@ class Host(Value):
 
 
 class Inventory(Value):
-    """All hosts by name, and groups of names."""
+    """All hosts by name, and groups of names.
+
+    Attributes:
+        hosts: by name; `[defaults]` is filled into each.
+        groups: names that stand for several hosts.
+    """
 
     hosts: dict[HostName, Host]
     groups: dict[HostName, tuple[HostName, ...]] = Field(default_factory=dict)

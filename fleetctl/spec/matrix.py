@@ -27,7 +27,13 @@ from fleetctl.spec.quantities import Duration
 
 
 class Level(Value):
-    """One level of a factor: what it changes on the host."""
+    """One level of a factor: what it changes on the host.
+
+    Attributes:
+        name: of the level, as the table shows it.
+        patch: patches it brings.
+        env: flags it sets or unsets.
+    """
 
     name: Name
     patch: tuple[Patch, ...] = ()
@@ -37,7 +43,13 @@ class Level(Value):
 
 
 class Factor(Value):
-    """One thing that varies; an observer is a factor that only looks."""
+    """One thing that varies.
+
+    Attributes:
+        name: of the factor.
+        observer: it only looks: always part of the model, and what it moves is called tainted.
+        level: two levels or more.
+    """
 
     name: Name
     observer: bool = False
@@ -53,7 +65,13 @@ class Factor(Value):
 
 
 class MatrixSpec(Value):
-    """Which cells are run: all but `exclude`; `baseline` is compared with."""
+    """Which cells are run.
+
+    Attributes:
+        baseline: one level of every factor: the cell the others are compared with.
+        exclude: combinations that are left out; a rule may name some factors only.
+        interactions: pairs of factors whose interaction is in the model.
+    """
 
     baseline: dict[str, str]
     exclude: tuple[dict[str, str], ...] = ()
@@ -81,7 +99,18 @@ class Cell:
 
 
 class Matrix(Value):
-    """The product of factors, measured cell by cell."""
+    """The product of factors, measured cell by cell.
+
+    Attributes:
+        experiment: name, reason and target.
+        matrix: baseline, exclusions, interactions.
+        factor: what varies.
+        workload: as in an experiment.
+        trials: as in an experiment; `runs` counts per cell.
+        verdict: as in an experiment.
+        ready: as in an experiment.
+        lease: as in an experiment.
+    """
 
     experiment: Head
     matrix: MatrixSpec
