@@ -76,6 +76,11 @@ class Cut:
         return triton.next_power_of_2(self.columns) if self.is_direct else self.groups
 
     @property
+    def pick_warps(self) -> int:
+        """Warps of the last step, of which a row has one program."""
+        return max(4 if self.is_direct else 8, min(16, self.capacity // 256))
+
+    @property
     def vector(self) -> int:
         """Scores that can be loaded at once without reading past the end of a row."""
         return 4 if self.columns % 4 == 0 else 1
@@ -391,7 +396,7 @@ def pick(
         BLOCK=TILE,
         VECTOR=cut.vector,
         RANK_BITS=cut.rank_bits,
-        num_warps=max(4 if cut.is_direct else 8, min(16, cut.capacity // 256)),
+        num_warps=cut.pick_warps,
     )
 
 

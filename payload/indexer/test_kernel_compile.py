@@ -1,0 +1,124 @@
+"""Every kernel compiles for a Hopper GPU, also on a machine without one.
+
+The interpreter accepts programs that the compiler refuses, so a green CPU run alone proves little.
+Run as a program (in its own process, where Triton compiles rather than interprets) this file prints
+the resources of each kernel at the production shape.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+F32, I32, I64 = "*fp32", "*i32", "*i64"
+
+
+def kernels():
+    """Return (name, kernel, types of its arguments, constexprs, warps) for each launch."""
+    import triton.language as tl
+
+    from payload.indexer import kernel, select_bisect
+
+    listed = []
+    for name, operand, page, scaled in (
+        ("bf16", tl.bfloat16, (8192, 0), False),
+        ("fp8e4nv", tl.float8e4nv, (8448, 2112), True),
+    ):
+        dtype = torch.bfloat16 if name == "bf16" else torch.float8_e4m3fn
+        tiling = kernel.TILINGS[dtype]
+        types = {
+            "q": f"*{name}",
+            "weights": F32,
+            "values": f"*{name}",
+            "scales": F32,
+            "page_table": I32,
+        }
+        types |= {
+            "lengths": I32,
+            "out": F32,
+            "table_stride": "i32",
+            "out_stride": "i32",
+            "run_tokens": "i32",
+        }
+        consts = {"H": 64, "D": 128, "PAGE": 64, "VALUES_STRIDE": page[0], "SCALES_STRIDE": page[1]}
+        consts |= {"BLOCK": tiling.block_tokens, "SCALED": scaled, "OPERAND": operand}
+        consts |= {"STAGES": tiling.stages}
+        listed.append((f"logits {name}", kernel._logits_kernel, types, consts, tiling.warps))
+    for k in (512, 2048):
+        listed += selection(select_bisect, k)
+    return listed
+
+
+def selection(module, k):
+    cut = module.Cut.of(131072, k)
+    row = {"logits": F32, "lengths": I32, "logits_stride": "i32"}
+    lists = {"candidates": I32, "counts": I32}
+    shared = {"VECTOR": cut.vector, "RANK_BITS": cut.rank_bits}
+    groups = {"GROUPS": cut.groups, "RANK_BITS": cut.rank_bits}
+    maxima = dict(shared, GROUPS=cut.groups, BLOCK=module.GROUP_BLOCK, ROWS=module.GROUP_ROWS)
+    chunks = dict(shared, CHUNK=cut.chunk_columns, SEGMENT=cut.segment, BLOCK=module.TILE)
+    pick = dict(shared, CAPACITY=cut.capacity, LEVELS=cut.chunks.bit_length() - 1)
+    pick |= {"SEGMENT": cut.segment, "DIRECT": False, "BLOCK": module.TILE}
+    out = {"out": I32, "out_stride": "i32", "k": "i32"}
+    return [
+        (f"maxima {k}", module._group_maxima_kernel, row | {"maxima": I64}, maxima, 4),
+        (f"bound {k}", module._bound_kernel, {"maxima": I64, "bounds": I64, "k": "i32"}, groups, 8),
+        (f"list {k}", module._candidates_kernel, row | lists | {"bounds": I64}, chunks, 8),
+        (f"pick {k}", module._pick_kernel, row | lists | out, pick, cut.pick_warps),
+    ]
+
+
+def compiled(function, types, consts, warps):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = list(function.arg_names)
+    signature = {name: types.get(name, "constexpr") for name in names}
+    values = {(names.index(name),): value for name, value in consts.items()}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in types if name != "k"}
+    source = ASTSource(function, signature, values, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+
+
+def main():
+    report = {}
+    for name, *launch in kernels():
+        ptx = compiled(*launch).asm["ptx"]
+        report[name] = {
+            "is_wgmma": "wgmma.mma_async" in ptx,
+            "is_async_copy": "cp.async" in ptx,
+            "is_wide_load": "ld.global.v4" in ptx or ".v4.b32" in ptx,
+        }
+    print(json.dumps(report))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the other tests compile them here")
+def test_every_kernel_compiles_for_hopper_with_the_instructions_it_was_written_for(tmp_path):
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "payload.indexer.test_kernel_compile"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert len(report) == 10
+    for name in ("logits bf16", "logits fp8e4nv"):
+        assert report[name]["is_wgmma"]
+        assert report[name]["is_async_copy"]
+    assert all(
+        report[f"{step} {k}"]["is_wide_load"] for step in ("maxima", "list") for k in (512, 2048)
+    )
+
+
+if __name__ == "__main__":
+    main()
