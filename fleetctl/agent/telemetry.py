@@ -73,15 +73,18 @@ def _xid_lines(since_s: float) -> tuple[tuple[str, ...], bool]:
 
 
 def _next_record(log: int) -> str:
+    """Return the next record, or nothing at the end; overwritten records are skipped."""
     while True:
-        try:
-            return os.read(log, _KMSG_RECORD_BYTES).decode("utf-8", "replace")
-        except BlockingIOError:
-            return ""
-        except OSError as error:
-            # EPIPE: records were overwritten before we came to read them; the next one is valid
-            if error.errno != errno.EPIPE:
-                return ""
+        record, is_overwritten = _read_record(log)
+        if not is_overwritten:
+            return record
+
+
+def _read_record(log: int) -> tuple[str, bool]:
+    try:
+        return os.read(log, _KMSG_RECORD_BYTES).decode("utf-8", "replace"), False
+    except OSError as error:
+        return "", error.errno == errno.EPIPE
 
 
 def _gpus() -> tuple[GpuSample, ...]:
@@ -99,8 +102,10 @@ def parse_gpu(row: str) -> GpuSample | None:
     words = [word.strip() for word in row.split(",")]
     if len(words) != _FIELDS.count(",") + 1 or not words[0].isdigit():
         return None
-    numbers = [_number(word) for word in words[3:7]]
-    return GpuSample(int(words[0]), words[1], words[2], *numbers, words[7])
+    clock, temperature, memory, utilisation = (_number(word) for word in words[3:7])
+    return GpuSample(
+        int(words[0]), words[1], words[2], clock, temperature, memory, utilisation, words[7]
+    )
 
 
 def _number(word: str) -> float | None:
