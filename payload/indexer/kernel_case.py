@@ -85,8 +85,10 @@ def poison(pool: Tensor, table: Tensor, lengths: Sequence[int]) -> None:
     """Make every key that belongs to no context NaN."""
     keep = torch.zeros((pool.shape[0], PAGE_TOKENS), dtype=torch.bool, device=pool.device)
     for row, length in enumerate(lengths):
-        for first in range(0, length, PAGE_TOKENS):
-            keep[table[row, first // PAGE_TOKENS].long(), : length - first] = True
+        pages = table[row].long()
+        full, rest = divmod(length, PAGE_TOKENS)
+        keep[pages[:full]] = True
+        keep[pages[full : full + 1], :rest] = True
     values, scales = layout.planes(pool)
     if scales is None:
         values[~keep] = float("nan")

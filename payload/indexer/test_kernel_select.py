@@ -121,7 +121,7 @@ def test_logits_may_be_a_slice_of_a_wider_buffer(select_topk):
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_floats_are_ordered_as_python_orders_them(data):
-    columns = data.draw(st.integers(1, 40))
+    columns = data.draw(st.sampled_from([1, 6, 40]))
     floats = st.floats(width=32)
     row = data.draw(st.lists(floats, min_size=columns, max_size=columns))
     length, k = data.draw(st.integers(0, columns)), data.draw(st.integers(1, 50))

@@ -1,0 +1,1 @@
+"""Measurements of the payload's kernels and runners on a GPU."""
