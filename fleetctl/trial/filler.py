@@ -39,7 +39,7 @@ _SENTENCE_WORDS = 12
 def filler_text(words: int, seed: int) -> str:
     """Return `words` words in sentences; a shorter text of one seed begins any longer one."""
     draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    picked = [draw.choice(WORDS) for _ in range(words)]
+    picked = draw.choices(WORDS, k=words)
     sentences = (
         " ".join(picked[start : start + _SENTENCE_WORDS])
         for start in range(0, words, _SENTENCE_WORDS)

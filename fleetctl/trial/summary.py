@@ -123,12 +123,14 @@ def summarise(
     also_invalid: Iterable[str] = (),
 ) -> TrialResult:
     """Return the result of a toolcall trial."""
-    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.session))
+    known = {outcome.session: outcome for outcome in outcomes}
+    lost = len(set(range(sessions)) - known.keys())
+    ordered = tuple(known.get(index) or _lost(index) for index in range(sessions))
     exposure = exposure_of(rounds)
     reasons = (*also_invalid, *client_faults(client, exposure, wanted_concurrency))
     tally = Counter(outcome.outcome for outcome in ordered)
-    if len(ordered) != sessions:
-        reasons = (*reasons, f"{len(ordered)} of {sessions} sessions were recorded")
+    if lost:
+        reasons = (*reasons, f"{lost} of {sessions} sessions were never recorded")
     return TrialResult(
         kind="toolcall",
         sessions=sessions,
@@ -141,6 +143,10 @@ def summarise(
         invalid_because=reasons,
         classifier=classifier_version(),
     )
+
+
+def _lost(session: int) -> SessionOutcome:
+    return SessionOutcome(session, OutcomeClass.INFRA, ("client_aborted",))
 
 
 def client_faults(client: ClientHealth, exposure: Exposure, wanted: int) -> tuple[str, ...]:
