@@ -1,0 +1,110 @@
+"""Checks of the counts themselves: drift, bracket, hosts, balance, and whether the fault showed."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from scipy import stats
+
+from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.dispersion import run_dispersion
+from fleetctl.analysis.guards import Check, GuardFacts, at_least
+from fleetctl.analysis.permutation import drift_test_stratified
+from fleetctl.analysis.qbf import Pooled, rate_lower_bound
+from fleetctl.analysis.strata import TwoByTwo, cmh
+
+NOTABLE_P = 0.05
+VOID_P = 0.001
+# Six runs that fall from first to last give .003, so drift is void a little earlier than the rest.
+VOID_DRIFT_P = 0.01
+
+
+def count_checks(
+    control: ArmCounts, treatment: ArmCounts, facts: GuardFacts, pooled: Pooled, target: float
+) -> list[Check]:
+    """Return the checks of the counts, in the order in which they are told."""
+    return [
+        _drift(control, treatment),
+        _bracket(control, pooled),
+        _hosts(control, treatment, pooled),
+        _imbalance(control, treatment, facts),
+        *(_heterogeneity(arm) for arm in (control, treatment)),
+        _reproduced(control, pooled, target),
+    ]
+
+
+def _in_time(runs: Iterable[Run]) -> list[Run]:
+    placed = [run for run in runs if run.position is not None and run.sessions]
+    return sorted(placed, key=lambda run: run.position or 0)
+
+
+def _drift(control: ArmCounts, treatment: ArmCounts) -> Check:
+    """Kendall's exact test of a common trend over time inside each host and arm."""
+    series: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for arm in (control, treatment):
+        for run in _in_time(arm.runs):
+            series[run.host, arm.name].append(run.bad / run.sessions)
+    trend = drift_test_stratified(list(series.values()))
+    if trend is None:
+        return Check("drift", passed=None)
+    return at_least("drift", trend.p, VOID_DRIFT_P, "p")
+
+
+def _bracket(control: ArmCounts, pooled: Pooled) -> Check:
+    """First against last run of the control, on the dispersion of the whole."""
+    runs = _in_time(control.runs)
+    if len(runs) < 2 or not pooled.df or control.rate in (None, 0.0, 1.0):
+        return Check("bracket", passed=None)
+    first, last = runs[0], runs[-1]
+    rate = control.bad / control.sessions
+    spread = pooled.phi * rate * (1 - rate) * (1 / first.sessions + 1 / last.sessions)
+    t = (last.bad / last.sessions - first.bad / first.sessions) / math.sqrt(spread)
+    p = float(2 * stats.t.sf(abs(t), pooled.df))
+    return at_least("bracket", p, VOID_P, "p")
+
+
+def _hosts(control: ArmCounts, treatment: ArmCounts, pooled: Pooled) -> Check:
+    """Breslow-Day: is the effect the same on every host? Its statistic is scaled by phi."""
+    hosts = sorted({run.host for arm in (control, treatment) for run in arm.runs})
+    tables = [TwoByTwo(*_of(control, host), *_of(treatment, host)) for host in hosts]
+    test = cmh(tables)
+    if test.breslow_day_p is None:
+        return Check("hosts_disagree", passed=None)
+    df = sum(table.is_informative for table in tables) - 1
+    p = float(stats.chi2.sf(stats.chi2.isf(test.breslow_day_p, df) / pooled.phi, df))
+    return at_least("hosts_disagree", p, VOID_P, "p")
+
+
+def _of(arm: ArmCounts, host: str) -> tuple[int, int]:
+    runs = [run for run in arm.runs if run.host == host]
+    bad = sum(run.bad for run in runs)
+    return bad, sum(run.sessions for run in runs) - bad
+
+
+def _imbalance(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> Check:
+    """Realised against planned sessions of the arms."""
+    planned = (facts.control.planned_sessions, facts.treatment.planned_sessions)
+    total = control.sessions + treatment.sessions
+    if planned[0] is None or planned[1] is None or not (all(planned) and total):
+        return Check("imbalance", passed=None)
+    expected = [total * share / (planned[0] + planned[1]) for share in (planned[0], planned[1])]
+    p = float(stats.chisquare([control.sessions, treatment.sessions], expected).pvalue)
+    return at_least("imbalance", p, VOID_P, "p")
+
+
+def _heterogeneity(arm: ArmCounts) -> Check:
+    """Spread between the runs of one arm: told, and paid for by phi, but never void."""
+    spread = run_dispersion(arm.clusters)
+    name = f"heterogeneous_{arm.name}"
+    if spread is None:
+        return Check(name, passed=None, voids=False)
+    return replace(at_least(name, spread.chi2_p, NOTABLE_P, "p"), voids=False)
+
+
+def _reproduced(control: ArmCounts, pooled: Pooled, target: float) -> Check:
+    """The control must show the fault beyond doubt: its lower bound is above the target."""
+    low = rate_lower_bound(control, pooled)
+    return Check("bug_not_reproduced", passed=low > target, value=low, limit=target, unit="rate")

@@ -1,0 +1,188 @@
+"""The numbers a verdict is read from: comparison, elimination, outlook, and the look's level."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from fleetctl.analysis.counts import ArmCounts, DrawnBlock
+from fleetctl.analysis.design import Design
+from fleetctl.analysis.history import Dispersion
+from fleetctl.analysis.judgement import ArmEstimate, Comparison, Elimination, Outlook
+from fleetctl.analysis.power import Assumed, runs_needed, smallest_visible
+from fleetctl.analysis.qbf import (
+    Pooled,
+    correlation,
+    difference_interval,
+    pooled_dispersion,
+    qbf_test,
+    rate_interval,
+    rate_lower_bound,
+    rate_upper_bound,
+)
+from fleetctl.analysis.rates import clean_sessions_needed, clopper_pearson, log_p_zero
+from fleetctl.analysis.sequential import Block, evalue_permuted_blocks, obf_looks
+from fleetctl.analysis.two_arms import p_rate_below
+
+CLAIM_ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Arms:
+    """Both arms with the dispersion that is assumed for them.
+
+    Attributes:
+        control: its runs.
+        treatment: its runs.
+        history: stored dispersion.
+        pooled: what the main test assumes.
+        rho_of_events: correlation inside runs, by history and by the arms in which something was
+            bad; the bound after clean runs uses it, because a clean arm shows no dispersion.
+    """
+
+    control: ArmCounts
+    treatment: ArmCounts
+    history: Dispersion | None
+    pooled: Pooled
+    rho_of_events: float
+
+    @property
+    def runs(self) -> int:
+        """Runs (or boots) of the smaller arm."""
+        return min(len(self.control.clusters), len(self.treatment.clusters))
+
+
+def arms_of(control: ArmCounts, treatment: ArmCounts, history: Dispersion | None) -> Arms:
+    """Return both arms with their pooled dispersion."""
+    both = (control, treatment)
+    eventful = [arm.clusters for arm in both if 0 < arm.bad < arm.sessions]
+    sizes = [cluster.sessions for clusters in eventful for cluster in clusters]
+    return Arms(
+        control,
+        treatment,
+        history,
+        pooled_dispersion([arm.clusters for arm in both], history),
+        correlation(pooled_dispersion(eventful, history).phi, sizes),
+    )
+
+
+def arm_estimate(counts: ArmCounts, arms: Arms) -> ArmEstimate:
+    """Return one arm's rate with its intervals; vacuous ones without sessions."""
+    return ArmEstimate(
+        counts=counts,
+        exact=clopper_pearson(counts.bad, counts.sessions),
+        adjusted=rate_interval(counts, arms.pooled),
+        lower95=rate_lower_bound(counts, arms.pooled),
+        upper95=rate_upper_bound(counts, arms.pooled, arms.rho_of_events),
+    )
+
+
+def compare(arms: Arms, level: float | None) -> Comparison | None:
+    """Return treatment against control; None when an arm is empty."""
+    control, treatment = arms.control, arms.treatment
+    if control.rate is None or treatment.rate is None:
+        return None
+    test = qbf_test(control, treatment, arms.history)
+    counts = (control.bad, control.sessions, treatment.bad, treatment.sessions)
+    return Comparison(
+        difference=treatment.rate - control.rate,
+        ci95=difference_interval(control, treatment, arms.pooled, 0.95),
+        ci90=difference_interval(control, treatment, arms.pooled, 0.90),
+        phi=arms.pooled.phi,
+        df=arms.pooled.df,
+        t=test.t,
+        p=test.p,
+        level=level,
+        p_lower=p_rate_below(*counts),
+        p_halved=p_rate_below(*counts, ratio=0.5),
+    )
+
+
+def level_of_look(runs: int, design: Design, given_up: int = 0) -> float | None:
+    """Return the level of a look after `runs` runs per arm; None when it was not declared.
+
+    Without declared looks or planned runs the data at hand are the whole design.
+    """
+    looks = design.declared_looks
+    if not looks:
+        return design.alpha
+    end = looks[-1]
+    if runs < end <= runs + given_up:
+        runs = end
+    if runs not in looks:
+        return None
+    fractions = [look / end for look in looks]
+    return obf_looks(fractions, design.alpha)[looks.index(runs)].nominal_p
+
+
+def evalue_of(arms: Arms) -> float | None:
+    """Return the e-value of all finished random blocks; None without any."""
+    drawn: dict[DrawnBlock, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, counts in enumerate((arms.control, arms.treatment)):
+        for run in counts.runs:
+            if run.block is not None and run.sessions:
+                drawn[run.block][side].append(run.bad)
+    blocks = [
+        Block(tuple(control), tuple(treatment))
+        for block, (control, treatment) in drawn.items()
+        if len(control) + len(treatment) == block.runs
+    ]
+    return evalue_permuted_blocks(blocks) if blocks else None
+
+
+def elimination_of(arms: Arms, treatment: ArmEstimate, target: float) -> Elimination | None:
+    """Return how far the treatment is from eliminated; None when it is empty."""
+    counts = treatment.counts
+    if not counts.sessions:
+        return None
+    if treatment.lower95 > target and arms.pooled.df:
+        return Elimination(target, refuted=True)
+    needed = clean_sessions_needed(target, CLAIM_ALPHA, counts.bad)
+    sizes = [cluster.sessions for cluster in counts.clusters]
+    runs_left = None if counts.bad else _clean_runs_left(sizes, arms.rho_of_events, target)
+    return Elimination(
+        target,
+        refuted=False,
+        clean_sessions_left=max(0, needed - counts.sessions),
+        clean_runs_left=runs_left,
+    )
+
+
+def _clean_runs_left(sizes: Sequence[int], rho: float, target: float) -> int:
+    """Return the further clean runs of the usual size that bring the bound to the target."""
+    missing = math.log(CLAIM_ALPHA) - sum(log_p_zero(target, rho, size) for size in sizes)
+    usual = round(sum(sizes) / len(sizes))
+    return max(0, math.ceil(missing / log_p_zero(target, rho, usual) - 1e-12))
+
+
+def outlook_of(arms: Arms, design: Design, margin: float) -> Outlook | None:
+    """Return what more runs could do; None when an arm is empty or the control shows nothing."""
+    control, treatment = arms.control, arms.treatment
+    if not control.rate or treatment.rate is None:
+        return None
+    sizes = [cluster.sessions for arm in (control, treatment) for cluster in arm.clusters]
+    assumed = Assumed(
+        sessions=max(1, round(sum(sizes) / len(sizes))),
+        rho=correlation(arms.pooled.phi, sizes),
+        alpha=design.alpha,
+        history=arms.history,
+    )
+    needed = runs_needed(control.rate, treatment.rate, assumed)
+    return Outlook(
+        runs=arms.runs,
+        runs_needed=needed,
+        more_runs=None if needed is None else max(1, needed - arms.runs),
+        equivalence_runs=equivalence_runs(control.rate, margin, assumed),
+        smallest_visible=smallest_visible(control.rate, arms.runs, assumed),
+    )
+
+
+def equivalence_runs(rate: float, margin: float, assumed: Assumed) -> int:
+    """Return the runs per arm that show "no effect" within +-margin with 90 % power."""
+    z = float(special.ndtri(0.95) + special.ndtri(0.90))
+    sessions = z * z * 2 * rate * (1 - rate) / margin**2
+    return max(2, math.ceil(sessions * assumed.design_effect / assumed.sessions))

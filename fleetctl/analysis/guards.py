@@ -1,0 +1,240 @@
+"""Facts about how the data came to be, and the checks that can void a verdict.
+
+Imports nothing heavy: the checks that need a distribution are in `checks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetctl.analysis.counts import ArmCounts
+from fleetctl.analysis.design import is_blocked
+from fleetctl.analysis.effective import Difference, Kind
+
+MOST_INFRA = 0.05
+MOST_EXPOSURE_DIFFERENCE = 0.10
+MOST_CLIENT_LAG_MS = 100.0
+LEAST_CONCURRENCY = 0.95
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How much of the trigger an arm was exposed to, per session; None where not measured.
+
+    Attributes:
+        concurrency_s: seconds in flight.
+        tokens: tokens produced.
+        rounds: rounds finished.
+    """
+
+    concurrency_s: float | None = None
+    tokens: float | None = None
+    rounds: float | None = None
+
+
+@dataclass(frozen=True)
+class ArmFacts:
+    """How the runs of one arm went.
+
+    Attributes:
+        unproven: what could not be proven to run as asked.
+        disturbances: unit restarts, out-of-memory kills, Xid errors during a trial.
+        missed_triggers: declared triggers that the load never reached.
+        exposure: what the arm was exposed to.
+        planned_sessions: sessions the plan had for the runs that were made.
+        client_lag_p99_ms: 99th percentile of the client's event-loop lag.
+        achieved_concurrency: share of the wanted concurrency that was reached.
+    """
+
+    unproven: tuple[str, ...] = ()
+    disturbances: tuple[str, ...] = ()
+    missed_triggers: tuple[str, ...] = ()
+    exposure: Exposure = Exposure()
+    planned_sessions: int | None = None
+    client_lag_p99_ms: float | None = None
+    achieved_concurrency: float | None = None
+
+
+@dataclass(frozen=True)
+class GuardFacts:
+    """Everything beside the counts that decides whether they may be compared.
+
+    Attributes:
+        control: how the control went.
+        treatment: how the treatment went.
+        differences: what differs between the arms; None where it was not read back.
+        observers: observers that were on in both arms.
+        perturbing: observers that are known to move the rate.
+        historical_control: the control is from another day, host, driver or image.
+        orders: the executed order on each host, such as ABBA; empty where unknown.
+        order_deviation: how it differs from the planned one; empty where it does not.
+        given_up_runs: planned runs per arm that will not be made any more.
+        forced: guards that the user overruled: "confounded", "blocks".
+    """
+
+    control: ArmFacts = ArmFacts()
+    treatment: ArmFacts = ArmFacts()
+    differences: tuple[Difference, ...] | None = None
+    observers: tuple[str, ...] = ()
+    perturbing: tuple[str, ...] = ()
+    historical_control: bool = False
+    orders: tuple[str, ...] = ()
+    order_deviation: str = ""
+    given_up_runs: int = 0
+    forced: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def sole_observer(self) -> str | None:
+        """The observer that is the only difference, and so the factor; None where it is not."""
+        found = self.differences or ()
+        return found[0].name if [d.kind for d in found] == [Kind.OBSERVER] else None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One guard, with its number.
+
+    Attributes:
+        name: the reason code when it fails.
+        passed: None where it could not be checked.
+        voids: whether failing makes the verdict invalid.
+        value: what was measured.
+        limit: what was allowed.
+        unit: "share", "p", "ms", "ratio", "rate" or "" (then `facts` tell).
+        facts: what exactly was found.
+    """
+
+    name: str
+    passed: bool | None
+    voids: bool = True
+    value: float | None = None
+    limit: float | None = None
+    unit: str = ""
+    facts: tuple[str, ...] = ()
+
+    @property
+    def is_void(self) -> bool:
+        """Whether this check alone forbids a conclusion."""
+        return self.voids and self.passed is False
+
+
+def at_most(name: str, value: float, limit: float, unit: str) -> Check:
+    """Return the check that a number does not exceed its limit."""
+    return Check(name, passed=value <= limit, value=value, limit=limit, unit=unit)
+
+
+def at_least(name: str, value: float, limit: float, unit: str) -> Check:
+    """Return the check that a number reaches its limit."""
+    return Check(name, passed=value >= limit, value=value, limit=limit, unit=unit)
+
+
+def fact_checks(
+    control: ArmCounts, treatment: ArmCounts, facts: GuardFacts, *, factorial: bool = False
+) -> list[Check]:
+    """Return the checks that compare facts with limits, in the order in which they are told."""
+    return [
+        _empty_arm(control, treatment),
+        _told("not_proven", _labelled(facts, "unproven") + _mixed(facts)),
+        _told("disturbed", _labelled(facts, "disturbances")),
+        _confounded(facts, factorial=factorial),
+        _perturbing(facts),
+        _told("order_deviates", (facts.order_deviation,) if facts.order_deviation else ()),
+        _blocked_order(facts),
+        _told("not_exercised", _labelled(facts, "missed_triggers")),
+        *_infra(control, treatment),
+        *_exposure(facts),
+        *_client(facts),
+    ]
+
+
+def _told(name: str, found: tuple[str, ...]) -> Check:
+    return Check(name, passed=not found, facts=found)
+
+
+def _labelled(facts: GuardFacts, attribute: str) -> tuple[str, ...]:
+    arms = (("control", facts.control), ("treatment", facts.treatment))
+    return tuple(f"{name}: {fact}" for name, arm in arms for fact in getattr(arm, attribute))
+
+
+def _mixed(facts: GuardFacts) -> tuple[str, ...]:
+    return tuple(
+        f"{d.name} differs between processes: control {d.control}, treatment {d.treatment}"
+        for d in facts.differences or ()
+        if d.kind is Kind.MIXED
+    )
+
+
+def _empty_arm(control: ArmCounts, treatment: ArmCounts) -> Check:
+    return _told(
+        "empty_arm", tuple(f"{a.name}: no session" for a in (control, treatment) if not a.sessions)
+    )
+
+
+def _confounded(facts: GuardFacts, *, factorial: bool) -> Check:
+    if facts.differences is None:
+        return Check("confounded", passed=None)
+    changed = [d for d in facts.differences if d.kind is not Kind.MIXED]
+    told = tuple(f"{d.kind} {d.name}: {d.control} -> {d.treatment}" for d in changed)
+    return Check(
+        "confounded",
+        passed=factorial or len(changed) <= 1,
+        voids="confounded" not in facts.forced,
+        facts=told,
+    )
+
+
+def _perturbing(facts: GuardFacts) -> Check:
+    on = tuple(name for name in facts.observers if name in facts.perturbing)
+    return _told("perturbing_observer", on)
+
+
+def _blocked_order(facts: GuardFacts) -> Check:
+    if not facts.orders:
+        return Check("blocked_order", passed=None)
+    blocked = tuple(order for order in facts.orders if is_blocked(order))
+    return Check(
+        "blocked_order", passed=not blocked, voids="blocks" not in facts.forced, facts=blocked
+    )
+
+
+def _infra(control: ArmCounts, treatment: ArmCounts) -> list[Check]:
+    shares = [
+        arm.infra / total if (total := arm.sessions + arm.infra) else 0.0
+        for arm in (control, treatment)
+    ]
+    gap = abs(shares[0] - shares[1])
+    return [
+        at_most("infra", max(shares), MOST_INFRA, "share"),
+        at_most("infra_difference", gap, MOST_INFRA, "share"),
+    ]
+
+
+def _exposure(facts: GuardFacts) -> list[Check]:
+    return [
+        _ratio_check(
+            f"exposure_{name}",
+            getattr(facts.control.exposure, name),
+            getattr(facts.treatment.exposure, name),
+        )
+        for name in ("concurrency_s", "tokens", "rounds")
+    ]
+
+
+def _ratio_check(name: str, a: float | None, b: float | None) -> Check:
+    if a is None or b is None:
+        return Check(name, passed=None)
+    low, high = sorted((a, b))
+    apart = high / low - 1 if low > 0 else float(high > 0)
+    return at_most(name, apart, MOST_EXPOSURE_DIFFERENCE, "ratio")
+
+
+def _client(facts: GuardFacts) -> list[Check]:
+    arms = (facts.control, facts.treatment)
+    lags = [arm.client_lag_p99_ms for arm in arms if arm.client_lag_p99_ms is not None]
+    reached = [arm.achieved_concurrency for arm in arms if arm.achieved_concurrency is not None]
+    checks = [Check("client_lag", passed=None), Check("concurrency", passed=None)]
+    if lags:
+        checks[0] = at_most("client_lag", max(lags), MOST_CLIENT_LAG_MS, "ms")
+    if reached:
+        checks[1] = at_least("concurrency", min(reached), LEAST_CONCURRENCY, "share")
+    return checks

@@ -1,0 +1,117 @@
+"""Two arms as if sessions were independent: shown beside the main test, never decisive alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import integrate, optimize, special, stats
+
+from fleetctl.analysis.counts import Interval
+from fleetctl.analysis.rates import wilson
+
+VACUOUS = Interval(-1.0, 1.0)
+JUST_BESIDE = 1e-9
+
+
+def _table(xb: int, nb: int, xc: int, nc: int) -> np.ndarray:
+    return np.array([[xb, xc], [nb - xb, nc - xc]])
+
+
+def fisher_p(xb: int, nb: int, xc: int, nc: int) -> float:
+    """Return Fisher's exact two-sided p."""
+    return float(stats.fisher_exact(_table(xb, nb, xc, nc)).pvalue)
+
+
+def boschloo_p(xb: int, nb: int, xc: int, nc: int) -> float:
+    """Return Boschloo's exact p, two-sided: twice the smaller side, at most 1.
+
+    Seconds above 400 sessions in each arm.
+    """
+    if (xb, xc) in ((0, 0), (nb, nc)):
+        return 1.0
+    return min(1.0, float(stats.boschloo_exact(_table(xb, nb, xc, nc), n=64).pvalue))
+
+
+def barnard_p(xb: int, nb: int, xc: int, nc: int) -> float:
+    """Return Barnard's exact two-sided p (Wald statistic, pooled variance)."""
+    if (xb, xc) in ((0, 0), (nb, nc)):
+        return 1.0
+    return min(1.0, float(stats.barnard_exact(_table(xb, nb, xc, nc), n=256).pvalue))
+
+
+def newcombe(xb: float, nb: float, xc: float, nc: float, conf: float = 0.95) -> Interval:
+    """Return Newcombe's hybrid interval of treatment minus control.
+
+    Source: Newcombe 1998, method 10: the two Wilson intervals combined.
+    """
+    pb, pc = xb / nb, xc / nc
+    control, treatment = wilson(xb, nb, conf), wilson(xc, nc, conf)
+    return Interval(
+        pc - pb - math.hypot(pc - treatment.low, control.high - pb),
+        pc - pb + math.hypot(treatment.high - pc, pb - control.low),
+    )
+
+
+def miettinen_nurminen(xb: float, nb: float, xc: float, nc: float, conf: float = 0.95) -> Interval:
+    """Return the score interval of treatment minus control; counts may be effective ones.
+
+    Own code because `statsmodels` has a wrong coefficient in the constrained estimate (issue
+    10269) and raises on empty cells. An interval from one effective session or less is vacuous.
+
+    Source: Miettinen & Nurminen 1985, with the factor N/(N-1).
+    """
+    if nb + nc <= 1:
+        return VACUOUS
+    z = float(special.ndtri((1 + conf) / 2))
+    return Interval(-_score_limit(xc, nc, xb, nb, z), _score_limit(xb, nb, xc, nc, z))
+
+
+def _score_limit(xb: float, nb: float, xc: float, nc: float, z: float) -> float:
+    """Return the largest difference whose score statistic does not exceed z."""
+    seen = xc / nc - xb / nb
+    inflation = (nb + nc) / (nb + nc - 1)
+
+    def excess(difference: float) -> float:
+        pb = _constrained_control_rate(xb, nb, xc, nc, difference)
+        pc = pb + difference
+        variance = (pb * (1 - pb) / nb + pc * (1 - pc) / nc) * inflation
+        return (difference - seen) ** 2 - z * z * variance
+
+    # With no event at all the variance is zero at the estimate itself, so look just beside it.
+    start = seen + JUST_BESIDE
+    if start >= 1 or excess(start) >= 0:
+        return min(start, 1.0)
+    return float(optimize.brentq(excess, start, 1.0, xtol=1e-13))
+
+
+def _constrained_control_rate(
+    xb: float, nb: float, xc: float, nc: float, difference: float
+) -> float:
+    """Return the likeliest control rate when the treatment's is `difference` above it.
+
+    Source: Miettinen & Nurminen 1985, appendix (closed solution of the cubic).
+    """
+    total, bad = nb + nc, xb + xc
+    quadratic = ((nc + 2 * nb) * difference - total - bad) / (3 * total)
+    linear = ((nb * difference - total - 2 * xb) * difference + bad) / total
+    constant = xb * difference * (1 - difference) / total
+    q = quadratic**3 - linear * quadratic / 2 + constant / 2
+    radius = math.copysign(math.sqrt(max(quadratic**2 - linear / 3, 0.0)), q)
+    cosine = q / radius**3 if radius else 0.0
+    angle = (math.pi + math.acos(min(1.0, max(-1.0, cosine)))) / 3
+    root = 2 * radius * math.cos(angle) - quadratic
+    return min(max(root, 0.0, -difference), 1.0, 1 - difference)
+
+
+def p_rate_below(xb: int, nb: int, xc: int, nc: int, ratio: float = 1.0) -> float:
+    """Return the posterior probability that the treatment's rate is below `ratio` x control's.
+
+    Jeffreys prior in each arm, independent sessions: an answer for readers, no stopping rule.
+    """
+
+    def below(u: float) -> float:
+        control = special.betaincinv(xb + 0.5, nb - xb + 0.5, u)
+        return float(special.betainc(xc + 0.5, nc - xc + 0.5, min(1.0, ratio * control)))
+
+    return min(1.0, float(integrate.quad(below, 0, 1, limit=200, epsabs=1e-10)[0]))
