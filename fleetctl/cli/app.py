@@ -9,6 +9,8 @@ import typer
 
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.check import check
+from fleetctl.cli.hosts import forget, rollback, status, unlock
+from fleetctl.cli.results import results
 
 app = typer.Typer(
     name="fleetctl",
@@ -25,7 +27,9 @@ def root() -> None:
     """Declarative experiments on the GPU hosts that serve language models."""
 
 
-app.command()(check)
+for command in (check, status, rollback, unlock, forget):
+    app.command()(command)
+app.add_typer(results, name="results")
 
 
 def help_texts() -> dict[str, str]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-SpecPath = Annotated[Path, typer.Argument(help="A TOML file with an experiment or a matrix.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+from fleetctl.cli.options import AsJson, SpecPath
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, RunsPath
 from fleetctl.store.run_folder import RunFolder, find_run, list_runs
 
 results = typer.Typer(no_args_is_help=True, help="Look at runs: list them, show one.")
 
-Runs = Annotated[
-    Path, typer.Option("--runs", envvar="FLEETCTL_RUNS", help="Folder of the run folders.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 
 @results.command("list")
-def list_results(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
+def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """List the runs, oldest first."""
     from fleetctl.cli.data import print_json, print_lines
 
@@ -32,7 +27,7 @@ def list_results(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
 @results.command("show")
 def show_result(
     run: Annotated[str, typer.Argument(help="A run's id, its unique beginning, or `latest`.")],
-    runs: Runs = Path("runs"),
+    runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's report; without one, how far it came."""

@@ -301,13 +301,13 @@ class Head(Value):
         name: letters, digits, `_`, `.` and `-`.
         hypothesis: one sentence, printed with the verdict.
         target: a host, group or role of the inventory.
-        forced: guards that are meant to be passed: `confounded`, `blocks`, `layout`.
+        forced: guards that are meant to be passed: `confounded`, `blocks`.
     """
 
     name: Name
     hypothesis: str = ""
     target: str
-    forced: tuple[Literal["confounded", "blocks", "layout"], ...] = ()
+    forced: tuple[Literal["confounded", "blocks"], ...] = ()
 
 
 class Experiment(Value):

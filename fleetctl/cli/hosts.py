@@ -1,0 +1,181 @@
+"""`fleetctl status`, `rollback`, `unlock`, `forget`: what is held on hosts, and its end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from fleetctl.cli.console import Console
+from fleetctl.cli.data import print_json, print_lines
+from fleetctl.cli.options import AsJson, InventoryPath, Targets
+from fleetctl.errors import ExitCode, FleetError
+
+if TYPE_CHECKING:  # these bring SSH with them, and --help has to stay quick
+    from fleetctl.spec.inventory import Inventory
+    from fleetctl.transaction.outcome import Restored
+    from fleetctl.transaction.snapshot import HeldLease, HeldTransaction, Status
+    from fleetctl.workflow.edges import Edges
+    from fleetctl.workflow.hosts import Answer
+
+T = TypeVar("T")
+
+
+def status(targets: Targets, inventory: InventoryPath = None, as_json: AsJson = False) -> None:
+    """Show who works on which host, until when, and what fleetctl holds there."""
+    from fleetctl.workflow.hosts import statuses
+
+    answers = _on_hosts(targets, inventory, statuses)
+    _print(answers, as_json, _status_lines)
+    raise typer.Exit(_exit_code(answers))
+
+
+def rollback(
+    targets: Targets,
+    run: Annotated[str, typer.Argument(help="A run's id or its beginning; default: all.")] = "",
+    show: Annotated[bool, typer.Option("--list", help="Only show what is held.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files that somebody else changed.")
+    ] = False,
+    inventory: InventoryPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring hosts back: undo what a run left, kept or not. Needs no local state."""
+    from fleetctl.workflow.hosts import rollback as roll_back
+
+    if show:
+        status(targets, inventory, as_json)
+    answers = _on_hosts(
+        targets,
+        inventory,
+        lambda edges, fleet, names: roll_back(edges, fleet, names, run_id=run, force=force),
+    )
+    _print(answers, as_json, _restored_lines)
+    raise typer.Exit(_exit_code(answers))
+
+
+def unlock(
+    targets: Targets,
+    lease_id: Annotated[str, typer.Option("--id", help="The exact id of the lease.")],
+    inventory: InventoryPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """End somebody's lease by its exact id; what is open under it is restored first."""
+    from fleetctl.workflow.hosts import unlock as end_lease
+
+    answers = _on_hosts(
+        targets, inventory, lambda edges, fleet, names: (end_lease(edges, fleet, names, lease_id),)
+    )
+    _print(answers, as_json, _restored_lines)
+    raise typer.Exit(_exit_code(answers))
+
+
+def forget(
+    host: Annotated[str, typer.Argument(help="Host, group or role.")],
+    inventory: InventoryPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove every trace of fleetctl from hosts; refused while something is held there."""
+    from fleetctl.workflow.hosts import ask_each
+
+    answers = _on_hosts(
+        [host],
+        inventory,
+        lambda edges, fleet, names: ask_each(edges, fleet, names, lambda h: h.agent.forget()),
+    )
+    _print(answers, as_json, lambda found: [f"removed {path}" for path in found.removed])
+    raise typer.Exit(_exit_code(answers))
+
+
+def _on_hosts(
+    targets: Sequence[str],
+    inventory: InventoryPath,
+    ask: Callable[[Edges, Inventory, Sequence[str]], tuple[Answer[T], ...]],
+) -> tuple[Answer[T], ...]:
+    from fleetctl.cli.options import DEFAULT_RUNS
+    from fleetctl.cli.wiring import edges, the_inventory
+
+    console = Console()
+    fleet = the_inventory(inventory, console)
+    chosen = targets or list(fleet.hosts)
+    names = list(dict.fromkeys(name for target in chosen for name in fleet.select(target)))
+    with edges(DEFAULT_RUNS, console) as outside:
+        return ask(outside, fleet, names)
+
+
+def _exit_code(answers: Sequence[Answer[T]]) -> ExitCode:
+    from fleetctl.workflow.hosts import worst_exit_code
+
+    return worst_exit_code(answers)
+
+
+def _print(
+    answers: Sequence[Answer[T]], as_json: bool, lines: Callable[[T], Iterable[str]]
+) -> None:
+    if as_json:
+        print_json([_as_json(answer) for answer in answers])
+        return
+    for answer in answers:
+        if answer.value is not None:
+            print_lines(_headed(answer.host, lines(answer.value)))
+        if answer.error is not None:
+            print_lines(_headed(answer.host, _error_lines(answer.error)))
+
+
+def _as_json(answer: Answer[T]) -> dict[str, object]:
+    value, error = answer.value, answer.error
+    shown = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else None  # type: ignore[arg-type]
+    failure = error and {"what": error.what, "why": error.why, "next_step": error.next_step}
+    return {"host": answer.host, "answer": shown, "error": failure}
+
+
+def _headed(host: str, lines: Iterable[str]) -> Iterator[str]:
+    yield from (f"{host}: {line}" for line in lines)
+
+
+def _error_lines(error: FleetError) -> Iterator[str]:
+    yield f"error: {error.what}"
+    yield from (f"  why: {line}" for line in error.why.splitlines())
+    yield f"  hint: {error.next_step}"
+
+
+def _status_lines(held: Status) -> Iterator[str]:
+    if not held.leases and not held.transactions:
+        yield "free; nothing is held"
+    for lease in held.leases:
+        yield _lease_line(lease)
+    for transaction in held.transactions:
+        yield from _transaction_lines(transaction)
+
+
+def _lease_line(held: HeldLease) -> str:
+    lease = held.lease
+    left = (
+        f"ends in {held.expires_in_s:.0f} s unless renewed"
+        if held.expires_in_s > 0
+        else "has ended; the dead-man is restoring"
+    )
+    return (
+        f"{lease.unit or 'no unit'} held by {lease.holder} for run {lease.run_id} "
+        f"({lease.purpose}); {left}; dead-man: {held.deadman}; lease id {lease.id}"
+    )
+
+
+def _transaction_lines(held: HeldTransaction) -> Iterator[str]:
+    yield f"{held.state} change of run {held.run_id} by {held.holder} ({held.purpose})"
+    yield from (f"  {step}" for step in held.steps)
+    yield from (f"  in conflict: {path}" for path in held.conflicts)
+    if held.problem:
+        yield f"  problem: {held.problem}"
+
+
+def _restored_lines(done: Restored) -> Iterator[str]:
+    if not done.transactions and not done.problems:
+        yield "nothing was held"
+    yield from (f"restored {path}" for path in done.files)
+    yield from (f"restarted {restart.unit}" for restart in done.restarts)
+    yield from (f"stopped {unit}, as it had been" for unit in done.stopped)
+    yield from (f"left alone, somebody changed it: {conflict.path}" for conflict in done.conflicts)
+    yield from (f"not restored: {problem}" for problem in done.problems)

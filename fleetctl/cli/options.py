@@ -1,0 +1,34 @@
+"""Options and arguments that several commands share; imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecPath = Annotated[Path, typer.Argument(help="A TOML file with an experiment or a matrix.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+InventoryPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory",
+        envvar="FLEETCTL_INVENTORY",
+        help="Inventory file; default inventory/fleet.toml, then the lab's.",
+        show_default=False,
+    ),
+]
+RunsPath = Annotated[
+    Path, typer.Option("--runs", envvar="FLEETCTL_RUNS", help="Folder of the run folders.")
+]
+Targets = Annotated[
+    list[str],
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="Host, group or role; may be repeated. Default: every host.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+DEFAULT_RUNS = Path("runs")

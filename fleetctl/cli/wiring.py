@@ -1,0 +1,135 @@
+"""The one place that builds the edges: connections, clock, signals, inventory, secrets."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from fleetctl.cli.console import Console
+from fleetctl.clock import SystemClock
+from fleetctl.errors import ExitCode, InputError
+from fleetctl.host.agent_client import Agent, Sudo
+from fleetctl.host.connect import connect
+from fleetctl.host.endpoint import Backend, Endpoint
+from fleetctl.host.transport import Transport
+from fleetctl.spec.inventory import Host, Inventory
+from fleetctl.spec.inventory import Sudo as SudoSpec
+from fleetctl.spec.loader import load_inventory
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.stopping import Stop, StoppableClock
+
+_DEFAULT_INVENTORIES = (Path("inventory/fleet.toml"), Path(".fleetctl/lab/inventory.toml"))
+
+
+def the_inventory(path: Path | None, console: Console) -> Inventory:
+    """Return the inventory named, or the first default that exists; says which one it took.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = path or next((p for p in _DEFAULT_INVENTORIES if p.is_file()), None)
+    if found is None:
+        raise InputError(
+            "no inventory",
+            why=f"neither --inventory nor {' nor '.join(map(str, _DEFAULT_INVENTORIES))} is there",
+            next_step="write inventory/fleet.toml as inventory/example.toml, or `fleetctl lab up`",
+        )
+    if path is None:
+        console.say(f"inventory: {found}")
+    return load_inventory(found)
+
+
+@contextmanager
+def edges(runs: Path, console: Console) -> Iterator[Edges]:
+    """Yield the outside world; while it lasts, Ctrl-C asks for an orderly end."""
+    stop = Stop()
+    with _signals(stop, console):
+        yield Edges(
+            connect=_connect,
+            agent=_agent,
+            clock=StoppableClock(SystemClock(), stop),
+            stop=stop,
+            talk=console,
+            holder=f"{getpass.getuser()}@{socket.gethostname()}",
+            runs=runs,
+            salt=lambda: secrets.token_hex(2),
+        )
+
+
+def _connect(name: str, host: Host) -> Transport:
+    endpoint = Endpoint(
+        name=name,
+        address=host.address,
+        user=host.user,
+        port=host.port,
+        identity_files=(Path(host.identity),) if host.identity else (),
+        known_hosts_files=(Path(host.known_hosts),) if host.known_hosts else (),
+        proxy_jump=host.proxy_jump,
+        ssh_config=Path(host.ssh_config) if host.ssh_config else None,
+        connect_deadline_s=host.connect_deadline,
+        accept_new=host.accept_new_host_key,
+    )
+    return connect(endpoint, backend=Backend(host.transport))
+
+
+def _agent(transport: Transport, host: Host) -> Agent:
+    sudo = None if host.sudo is None else Sudo(_password(host.sudo))
+    return Agent(transport, python=host.agent_python, sudo=sudo)
+
+
+def _password(sudo: SudoSpec) -> str | None:
+    """Return sudo's password from where the inventory says it is kept.
+
+    Raises:
+        InputError: it is not there.
+    """
+    if sudo.password_env is not None:
+        if sudo.password_env not in os.environ:
+            raise InputError(
+                f"the environment has no {sudo.password_env}",
+                why="the inventory says that it holds sudo's password",
+                next_step=f"export {sudo.password_env}, or change `sudo` in the inventory",
+            )
+        return os.environ[sudo.password_env]
+    if sudo.password_keyring is not None:
+        import keyring
+
+        password = keyring.get_password(sudo.password_keyring, getpass.getuser())
+        if password is None:
+            raise InputError(
+                f"the keyring has no password for {sudo.password_keyring}",
+                why="the inventory says that it holds sudo's password",
+                next_step=f"keyring set {sudo.password_keyring} {getpass.getuser()}",
+            )
+        return password
+    return None
+
+
+@contextmanager
+def _signals(stop: Stop, console: Console) -> Iterator[None]:
+    """First signal: stop new work and restore. Second: leave at once; the hosts restore alone."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_asked:
+            console.say(
+                "leaving at once: the dead-man on each host restores it when its lease ends; "
+                "`fleetctl status` shows when"
+            )
+            os._exit(ExitCode.INTERRUPTED)
+        console.say("stopping: no new work; the hosts are being restored (again: leave at once)")
+        stop.ask(f"signal {signal.Signals(number).name}")
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,198 @@
+"""One trial as the run remembers it: enough to judge again from the folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.design import Design
+from fleetctl.analysis.effective import Difference, Effective, differences
+from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
+from fleetctl.spec.experiment import Experiment
+
+ARMS = ("control", "treatment")
+
+
+@dataclass(frozen=True)
+class TrialFacts:
+    """What one trial says, and what has to be known about how it came to be.
+
+    Attributes:
+        trial: its folder below the run, such as `trials/003-treatment`.
+        run_index: number of the run in its arm; run k of both arms sends the same requests.
+        boot: host boot and invocation of the service: trials that share it are one cluster.
+        corrupted: sessions with a corrupt outcome.
+        counted: sessions that say something about the model.
+        infra: sessions that don't.
+        planned: sessions asked for.
+        counts: every outcome class.
+        line: the line people know.
+        exposure: per session: seconds in flight, tokens, rounds.
+        lag_p99_ms: of the client's event loop, where it was ours.
+        concurrency_share: share of the wanted concurrency that was reached, likewise.
+        patches: module or path -> sha256 that is live.
+        processes: flags that matter, per serving process, read back.
+        unproven: what could not be shown to run as asked.
+        disturbances: restarts, memory kills, GPU errors while it ran.
+        missed_triggers: what the fault needs and the load never reached.
+        void_because: faults of the client, which make the trial unusable.
+    """
+
+    trial: str
+    arm: str
+    host: str
+    host_class: str
+    run_index: int
+    block: str | None
+    started_s: float
+    wall_s: float
+    boot: str
+    corrupted: int
+    counted: int
+    infra: int
+    planned: int
+    counts: Mapping[str, int]
+    line: str
+    exposure: Mapping[str, float | None]
+    lag_p99_ms: float | None
+    concurrency_share: float | None
+    patches: Mapping[str, str]
+    processes: tuple[Mapping[str, str], ...]
+    workload_sha256: str
+    unproven: tuple[str, ...] = ()
+    disturbances: tuple[str, ...] = ()
+    missed_triggers: tuple[str, ...] = ()
+    void_because: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TrialFacts:
+        """Return the facts that `to_json` gave; lists become tuples again."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+
+
+def in_order(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
+    """Return trials by the time they started."""
+    return tuple(sorted(facts, key=lambda fact: fact.started_s))
+
+
+def arm_counts(facts: Sequence[TrialFacts], arm: str) -> ArmCounts:
+    """Return one arm's runs, each with its place in the order over both arms."""
+    runs = [
+        Run(
+            bad=fact.corrupted,
+            sessions=fact.counted,
+            infra=fact.infra,
+            trial=fact.trial,
+            boot=fact.boot,
+            position=position,
+            block=fact.block,
+            host=fact.host,
+        )
+        for position, fact in enumerate(in_order(facts))
+        if fact.arm == arm
+    ]
+    return ArmCounts(arm, tuple(runs))
+
+
+def design_of(experiment: Experiment, *, post_hoc: bool = False) -> Design:
+    """Return what the spec declared before the first run."""
+    verdict, trials = experiment.verdict, experiment.trials
+    return Design(
+        target=verdict.target,
+        margin=verdict.margin,
+        alpha=verdict.alpha,
+        runs=trials.runs,
+        looks=trials.looks,
+        post_hoc=post_hoc,
+    )
+
+
+def guard_facts(
+    experiment: Experiment,
+    facts: Sequence[TrialFacts],
+    *,
+    finished: bool,
+    perturbing: Iterable[str],
+) -> GuardFacts:
+    """Return everything beside the counts that decides whether the arms may be compared."""
+    observers = tuple(observer.name for observer in experiment.observer)
+    ordered = in_order(facts)
+    return GuardFacts(
+        control=_arm_facts([fact for fact in ordered if fact.arm == "control"]),
+        treatment=_arm_facts([fact for fact in ordered if fact.arm == "treatment"]),
+        differences=effective_differences(ordered, observers),
+        observers=_on_in_both(experiment, ordered),
+        perturbing=tuple(perturbing),
+        order="".join("A" if fact.arm == "control" else "B" for fact in ordered),
+        finished=finished,
+        forced=frozenset(experiment.experiment.forced),
+    )
+
+
+def effective_differences(
+    facts: Sequence[TrialFacts], observers: Sequence[str]
+) -> tuple[Difference, ...] | None:
+    """Return in what the arms really differed, as read back; None until both have run."""
+    arms = [[fact for fact in facts if fact.arm == arm] for arm in ARMS]
+    if not all(arms):
+        return None
+    return differences(_effective(arms[0]), _effective(arms[1]), observers=observers)
+
+
+def _effective(facts: Sequence[TrialFacts]) -> Effective:
+    return Effective(
+        patches={name: sha for fact in facts for name, sha in fact.patches.items()},
+        processes=tuple(process for fact in facts for process in fact.processes),
+        workload_sha256=" ".join(sorted({fact.workload_sha256 for fact in facts})),
+        host_class=" ".join(sorted({fact.host_class for fact in facts})),
+    )
+
+
+def _on_in_both(experiment: Experiment, facts: Sequence[TrialFacts]) -> tuple[str, ...]:
+    """Return the observing flags that were on in every process of every trial."""
+    found = []
+    for observer in experiment.observer:
+        values = {
+            process.get(observer.flag or "", observer.off)
+            for fact in facts
+            for process in fact.processes
+        }
+        if observer.flag is not None and values and observer.off not in values:
+            found.append(observer.name)
+    return tuple(found)
+
+
+def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
+    return ArmFacts(
+        unproven=_labelled(facts, "unproven"),
+        disturbances=_labelled(facts, "disturbances"),
+        missed_triggers=_labelled(facts, "missed_triggers"),
+        exposure=Exposure(
+            concurrency_s=_mean(facts, "concurrency_s"),
+            tokens=_mean(facts, "tokens"),
+            rounds=_mean(facts, "rounds"),
+        ),
+        planned_sessions=sum(fact.planned for fact in facts),
+        client_lag_p99_ms=max(
+            (f.lag_p99_ms for f in facts if f.lag_p99_ms is not None), default=None
+        ),
+        achieved_concurrency=min(
+            (f.concurrency_share for f in facts if f.concurrency_share is not None), default=None
+        ),
+    )
+
+
+def _labelled(facts: Sequence[TrialFacts], attribute: str) -> tuple[str, ...]:
+    return tuple(f"{fact.trial}: {text}" for fact in facts for text in getattr(fact, attribute))
+
+
+def _mean(facts: Sequence[TrialFacts], name: str) -> float | None:
+    values = [value for fact in facts if (value := fact.exposure.get(name)) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,155 @@
+"""What fleetctl holds on hosts, and bringing them back: needs SSH to the host and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fleetctl.errors import (
+    ExitCode,
+    FleetError,
+    HostError,
+    InputError,
+    LeaseHeld,
+)
+from fleetctl.spec.inventory import Inventory
+from fleetctl.transaction.outcome import Restored
+from fleetctl.transaction.snapshot import HeldTransaction, Status
+from fleetctl.workflow.edges import Edges, Reached
+from fleetctl.workflow.reach import reach
+
+T = TypeVar("T")
+_MAX_PARALLEL = 16
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """What one host answered, or why it did not; one host's failure never stops the others."""
+
+    host: str
+    value: T | None
+    error: FleetError | None = None
+
+
+def ask_each(
+    edges: Edges, inventory: Inventory, names: Sequence[str], ask: Callable[[Reached], T]
+) -> tuple[Answer[T], ...]:
+    """Ask every host, in parallel, and return each one's answer or error."""
+
+    def one(name: str) -> Answer[T]:
+        try:
+            host = reach(edges, name, inventory.hosts[name])
+            try:
+                return Answer(name, ask(host))
+            finally:
+                host.transport.close()
+        except FleetError as error:
+            return Answer(name, None, error)
+
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
+        return tuple(pool.map(one, names))
+
+
+def statuses(
+    edges: Edges, inventory: Inventory, names: Sequence[str]
+) -> tuple[Answer[Status], ...]:
+    """Return what fleetctl holds on each host."""
+    return ask_each(edges, inventory, names, lambda host: host.agent.status())
+
+
+def rollback(
+    edges: Edges, inventory: Inventory, names: Sequence[str], *, run_id: str, force: bool
+) -> tuple[Answer[Restored], ...]:
+    """Undo what a run left on hosts, or everything that nobody is working on.
+
+    An empty `run_id` leaves alone what stands under somebody's living lease.
+    """
+    return ask_each(edges, inventory, names, lambda host: _roll_back(host, run_id, force=force))
+
+
+def _roll_back(host: Reached, run_id: str, *, force: bool) -> Restored:
+    held = host.agent.status()
+    chosen = [t for t in held.transactions if not run_id or t.run_id.startswith(run_id)]
+    if not run_id:
+        _refuse_living(host.name, held, chosen)
+    results = [
+        host.agent.restore(transaction=transaction.id, force=force)
+        for transaction in reversed(chosen)
+    ]
+    return _joined(results)
+
+
+def _refuse_living(host: str, held: Status, chosen: Sequence[HeldTransaction]) -> None:
+    for lease in held.leases:
+        mine = [t.id for t in chosen if t.id in lease.transactions]
+        if mine and lease.expires_in_s > 0:
+            raise LeaseHeld(
+                f"{lease.lease.holder} is working on {host}",
+                why=f"run {lease.lease.run_id} ({lease.lease.purpose}) holds {lease.lease.unit}",
+                next_step=f"name the run: `fleetctl rollback {lease.lease.run_id} --host {host}`",
+            )
+
+
+def _joined(results: Sequence[Restored]) -> Restored:
+    return Restored(
+        transactions=tuple(t for result in results for t in result.transactions),
+        files=tuple(dict.fromkeys(f for result in results for f in result.files)),
+        restarts=tuple(r for result in results for r in result.restarts),
+        stopped=tuple(s for result in results for s in result.stopped),
+        conflicts=tuple(c for result in results for c in result.conflicts),
+        problems=tuple(p for result in results for p in result.problems),
+    )
+
+
+def unlock(
+    edges: Edges, inventory: Inventory, names: Sequence[str], lease_id: str
+) -> Answer[Restored]:
+    """End the lease of exactly this id, on whichever host holds it.
+
+    Raises:
+        InputError: no reachable host holds it.
+    """
+    found = statuses(edges, inventory, names)
+    holders = [
+        answer.host
+        for answer in found
+        if answer.value and any(held.lease.id == lease_id for held in answer.value.leases)
+    ]
+    if not holders:
+        silent = [answer.host for answer in found if answer.error]
+        raise InputError(
+            f"no lease has the id {lease_id}",
+            why="the id has to be exact"
+            + (f"; {', '.join(silent)} did not answer" if silent else ""),
+            next_step="`fleetctl status` shows every lease with its id",
+        )
+    (answer,) = ask_each(edges, inventory, holders[:1], lambda host: host.agent.unlock(lease_id))
+    return answer
+
+
+def worst_exit_code(answers: Sequence[Answer[T]]) -> ExitCode:
+    """Return the exit code that tells the state of all hosts: the worst one's."""
+    return max(
+        (_code_of(answer.error) for answer in answers), key=_GRAVITY.index, default=ExitCode.OK
+    )
+
+
+_GRAVITY = (
+    ExitCode.OK,
+    ExitCode.REFUSED,
+    ExitCode.CONFLICT,
+    ExitCode.FAILED_RESTORED,
+    ExitCode.FAILED_NOT_RESTORED,
+    ExitCode.INTERNAL,
+)
+
+
+def _code_of(error: FleetError | None) -> ExitCode:
+    if error is None:
+        return ExitCode.OK
+    if isinstance(error, HostError):
+        # a host that can't be asked may hold anything: that is not "refused before any change"
+        return ExitCode.FAILED_NOT_RESTORED
+    return error.exit_code if error.exit_code in _GRAVITY else ExitCode.INTERNAL

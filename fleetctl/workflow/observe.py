@@ -1,0 +1,100 @@
+"""What a host holds, as far as the arms of a run are concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleetctl.errors import DriftError
+from fleetctl.plan.patches import target_paths
+from fleetctl.plan.planner import content_of, parents_of
+from fleetctl.spec.arms import Arm
+from fleetctl.transaction.code import CodeQuery, CodeReport
+from fleetctl.transaction.snapshot import Observed, PathQuery, PathState, Query, UnitState
+from fleetctl.workflow.edges import Reached
+
+
+@dataclass(frozen=True)
+class HostView:
+    """One look at a host.
+
+    Attributes:
+        observed: facts, unit, what fleetctl holds there.
+        code: what the service's processes import.
+        paths: every path looked at, with contents.
+    """
+
+    observed: Observed
+    code: CodeReport
+    paths: dict[str, PathState]
+
+    @property
+    def unit(self) -> UnitState:
+        """The service's unit."""
+        return self.observed.units[0]
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes a path held, or None where there was no file.
+
+        Raises:
+            DriftError: it was something else than a readable file.
+        """
+        return content_of(self.paths[path])
+
+
+def observe(host: Reached, arms: Iterable[Arm]) -> HostView:
+    """Look at everything that the arms of a run could touch.
+
+    Raises:
+        DriftError: the unit does not exist, or a module is not imported where it should be.
+        HostError: the host could not be asked.
+    """
+    wanted = tuple(arms)
+    scripts = tuple(PathQuery(path, content=True) for path in host.host.serve_scripts)
+    first = host.agent.observe(Query(scripts, (host.host.unit,), (host.host.python,)))
+    _check_unit(host, first.units[0])
+    code = host.agent.code(_code_query(host, wanted))
+    targets = sorted(
+        {
+            path
+            for arm in wanted
+            for content in arm.patches
+            for path in target_paths(host.name, host.host, content, code)
+        }
+    )
+    paths = {state.path: state for state in first.paths}
+    return HostView(first, code, paths | look(host, targets))
+
+
+def look(host: Reached, paths: Iterable[str]) -> dict[str, PathState]:
+    """Return the present state of files, with contents, and of the directories above them."""
+    files = tuple(dict.fromkeys(paths))
+    if not files:
+        return {}
+    above = dict.fromkeys(parent for path in files for parent in parents_of(path))
+    queries = [PathQuery(path, content=True) for path in files]
+    queries += [PathQuery(path) for path in above if path not in files]
+    observed = host.agent.observe(Query(tuple(queries)))
+    return {state.path: state for state in observed.paths}
+
+
+def _code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
+    modules = {c.patch.module for arm in arms for c in arm.patches if c.patch.module}
+    names = {name for arm in arms for name in arm.flags}
+    return CodeQuery(
+        unit=host.host.unit,
+        modules=tuple(sorted(modules)),
+        interpreter=host.host.python,
+        directory=host.host.tree,
+        names=tuple(sorted(names)),
+    )
+
+
+def _check_unit(host: Reached, unit: UnitState) -> None:
+    loaded = unit.properties.get("LoadState", "loaded")
+    if unit.problem or loaded not in ("loaded", ""):
+        raise DriftError(
+            f"{host.name} has no usable unit {host.host.unit}",
+            why=unit.problem or f"systemd says LoadState={loaded}",
+            next_step="mend `unit` in the inventory; nothing was touched",
+        )
