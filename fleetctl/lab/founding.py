@@ -1,0 +1,74 @@
+"""How a lab begins: its kind, its token and its network are chosen and written down."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+from dataclasses import replace
+
+from fleetctl.clock import Clock
+from fleetctl.errors import LabError
+from fleetctl.lab.backend import HostBackend
+from fleetctl.lab.backends import backend_for
+from fleetctl.lab.clearing import clear
+from fleetctl.lab.locks import directory_lock
+from fleetctl.lab.network import CHOICE_LOCK, free_network
+from fleetctl.lab.paths import LabPaths
+from fleetctl.lab.permission import Permitted, what_is_permitted
+from fleetctl.lab.processes import check_replacement
+from fleetctl.lab.record import Kind, LabRecord, write_record
+
+
+def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> LabRecord:
+    """Write the record of a new lab and create what its hosts share.
+
+    Raises:
+        LabError: this machine doesn't permit the kind, or the directory holds something else.
+    """
+    clear(paths.directory, clock)  # a lab whose record was lost
+    paths.directory.mkdir(parents=True, exist_ok=True)
+    if foreign := sorted(entry.name for entry in paths.directory.iterdir()):
+        raise LabError(
+            f"will not make a lab in {paths.directory}",
+            why=f"the directory holds something else: {', '.join(foreign[:3])}",
+            next_step="name an empty or a new directory: --dir DIR",
+        )
+    permitted = _permitted(paths, kind)
+    record = LabRecord(
+        token=secrets.token_hex(4),
+        kind=kind or permitted.kind,
+        network="",
+        user=getpass.getuser(),
+        python=python,
+        why_this_kind=permitted.why_not_namespaces,
+        disk_on_tmpfs=permitted.disk_on_tmpfs,
+    )
+    if record.kind is Kind.PROCESSES:
+        check_replacement()
+        write_record(paths.directory, record)
+        prepare_shared(backend_for(paths.directory, record, clock))
+        return record
+    with directory_lock(CHOICE_LOCK):
+        record = replace(record, network=free_network())
+        write_record(paths.directory, record)
+        backend_for(paths.directory, record, clock).prepare()
+    return record
+
+
+def prepare_shared(backend: HostBackend) -> None:
+    """Create again what the hosts of a lab share, where a restart of this machine took it."""
+    with directory_lock(CHOICE_LOCK):
+        backend.prepare()
+
+
+def _permitted(paths: LabPaths, kind: Kind | None) -> Permitted:
+    if kind is Kind.PROCESSES:
+        return Permitted("asked for by --kind")
+    permitted = what_is_permitted(paths.directory)
+    if kind is Kind.NAMESPACES and permitted.why_not_namespaces:
+        raise LabError(
+            "this machine does not permit hosts of namespaces",
+            why=permitted.why_not_namespaces,
+            next_step="fleetctl lab up --kind processes",
+        )
+    return permitted
