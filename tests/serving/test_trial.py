@@ -1,0 +1,231 @@
+"""A trial against servers of every kind: each ending is classified, nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import Interrupted
+from fleetctl.serving.client import SESSION_BYTES
+from fleetctl.serving.load import TrialPlan
+from fleetctl.serving.target import Target
+from fleetctl.serving.transcripts import TranscriptFailed, TranscriptFolder, read_transcripts
+from fleetctl.serving.trial import run_trial
+from fleetctl.trial.events import from_json
+from fleetctl.trial.outcome import classify
+from fleetctl.trial.workload import Limits, ThinkKind, ThinkTime, ToolcallWorkload
+
+QUICK = Limits(connect_s=2, ttft_s=0.6, stall_s=0.4, total_s=3)
+
+
+def trial(url: str, folder: Path, *, sessions: int = 6, processes: int = 1, **workload: object):
+    limits = workload.pop("limits", QUICK)
+    plan = TrialPlan(
+        ToolcallWorkload(sessions=sessions, limits=limits, context_tokens=40, **workload),
+        Target(url, "fake"),
+        root_seed=5,
+        labels={"arm": "control"},
+    )
+    return run_trial(plan, store=TranscriptFolder(folder), processes=processes)
+
+
+def recorded(folder: Path) -> list[dict]:
+    lines = [line for file in TranscriptFolder(folder).files() for line in read_transcripts(file)]
+    return [line for line in lines if line["kind"] == "session"]
+
+
+def counts(result) -> dict[str, int]:
+    return {str(outcome): count for outcome, count in result.counts if count}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_healthy_server_gives_a_clean_valid_trial(serve, tmp_path, stream):
+    server = serve(first_delay_s=0.1)
+    result = trial(server.url, tmp_path, stream=stream)
+    assert counts(result) == {"done": 6}
+    assert result.invalid_because == ()
+    assert result.line() == (
+        "CORRUPTION sessions: 0/6 = 0%  (leak=0 no_tool=0 error=0 ok-ish[done/maxrounds]=6)"
+    )
+    assert result.exposure.requests == result.exposure.rounds == 18
+    assert result.exposure.peak_concurrency == 6
+    assert len(server.behaviour.seen) == 18
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome", "flag"),
+    [
+        ("rate_limited", "infra", "rate_limited"),
+        ("broken", "infra", "server_unavailable"),
+        ("hang_up", "infra", "no_response"),
+        ("bad_request", "error", "http_error"),
+        ("killed", "error", "stream_cut"),
+        ("torn", "error", "malformed_response"),
+        ("error_event", "error", "server_error"),
+        ("not_json", "error", "malformed_response"),
+        ("gigabyte", "error", "too_large"),
+        ("gigabyte_line", "error", "too_large"),
+        ("silent", "timeout", "ttft_timeout"),
+        ("drip", "timeout", "ttft_timeout"),
+        ("stall", "timeout", "stall_timeout"),
+        ("endless", "timeout", "total_timeout"),
+        ("leaky", "leak", "leak_content"),
+        ("refusing", "no_tool", "answered_instead"),
+        ("empty", "garbage", "empty_reply"),
+        ("wrong_value", "arg_mismatch", "wrong_arguments"),
+    ],
+)
+def test_each_way_of_failing_has_its_class_and_its_record(serve, tmp_path, mode, outcome, flag):
+    limits = Limits(ttft_s=10, stall_s=10, total_s=20) if "giga" in mode else QUICK
+    server = serve(mode=mode)
+    result = trial(server.url, tmp_path, sessions=3, limits=limits)
+    assert counts(result) == {outcome: 3}
+    assert all(flag in session.flags for session in result.outcomes)
+    assert sum(count for _, count in result.counts) == 3
+    records = [from_json(line) for line in recorded(tmp_path)]
+    assert {classify(record).outcome for record in records} == {outcome}
+    assert sorted(record.session for record in records) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [("broken", "error"), ("rate_limited", "infra"), ("killed", "error"), ("hang_up", "error")],
+)
+def test_the_same_failure_after_a_good_round_is_judged_by_what_came_before(
+    serve, tmp_path, mode, outcome
+):
+    server = serve(mode=mode, from_round=2)
+    result = trial(server.url, tmp_path, sessions=3)
+    assert counts(result) == {outcome: 3}
+    assert {session.round for session in result.outcomes} == {2}
+
+
+def test_an_absent_server_is_infra_and_makes_the_trial_invalid_or_empty_never_clean(tmp_path):
+    result = trial("http://127.0.0.1:1", tmp_path, sessions=3)
+    assert counts(result) == {"infra": 3}
+    assert (result.counted, result.corrupted) == (0, 0)
+    assert "0/0 = n/a" in result.line()
+
+
+def test_a_server_that_sends_a_gigabyte_costs_a_bounded_amount_of_memory(serve, tmp_path):
+    server = serve(mode="gigabyte")
+    sessions = 3
+    limits = Limits(ttft_s=60, stall_s=60, total_s=120)
+    tracemalloc.start()
+    try:
+        result = trial(server.url, tmp_path, sessions=sessions, limits=limits)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert counts(result) == {"error": sessions}
+    # the raw bytes, their JSON line, and what is decoded while one record is classified
+    assert peak_bytes < (sessions + 8) * SESSION_BYTES
+
+
+def test_round_one_is_byte_identical_in_both_arms_and_unmoved_by_more_sessions(serve, tmp_path):
+    control, treatment = serve(), serve()
+    trial(control.url, tmp_path / "control", sessions=4)
+    trial(treatment.url, tmp_path / "treatment", sessions=6)
+
+    def first_rounds(server) -> set[bytes]:
+        return {body for body in server.behaviour.bodies if b'"role":"tool"' not in body}
+
+    assert len(first_rounds(control)) == 4
+    assert first_rounds(control) < first_rounds(treatment)
+
+
+def test_several_client_processes_make_one_trial(serve, tmp_path):
+    server = serve(first_delay_s=0.2)
+    result = trial(server.url, tmp_path, sessions=7, processes=2)
+    assert counts(result) == {"done": 7}
+    assert result.client.processes == 2
+    assert result.exposure.peak_concurrency == 7
+    assert len(TranscriptFolder(tmp_path).files()) == 2
+    assert sorted(line["session"] for line in recorded(tmp_path)) == list(range(7))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_stopping_a_trial_keeps_the_record_of_every_session(serve, tmp_path, processes):
+    server = serve(delay_s=5)
+    workload = ToolcallWorkload(sessions=4, limits=Limits())
+    started_s = time.monotonic()
+
+    def is_stopped() -> bool:
+        return len(server.behaviour.seen) == 4
+
+    with pytest.raises(Interrupted):
+        run_trial(
+            TrialPlan(workload, Target(server.url, "fake")),
+            store=TranscriptFolder(tmp_path),
+            processes=processes,
+            is_stopped=is_stopped,
+        )
+    assert time.monotonic() - started_s < 60
+    outcomes = [classify(from_json(line)) for line in recorded(tmp_path)]
+    assert [outcome.outcome for outcome in outcomes] == ["infra"] * 4
+    assert all("client_aborted" in outcome.flags for outcome in outcomes)
+
+
+def test_a_trial_runs_in_a_thread_beside_others(serve, tmp_path):
+    server = serve()
+    results = []
+    threads = [
+        threading.Thread(target=lambda k=k: results.append(trial(server.url, tmp_path / str(k))))
+        for k in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [counts(result) for result in results] == [{"done": 6}] * 2
+
+
+def test_think_times_are_waited_and_do_not_count_as_concurrency(serve, tmp_path):
+    server = serve()
+    think = ThinkTime(ThinkKind.CONSTANT, mean_s=0.3)
+    result = trial(server.url, tmp_path, sessions=2, think_time=think)
+    assert counts(result) == {"done": 2}
+    assert result.exposure.wall_s > 0.6
+    assert result.exposure.concurrency_s < 2 * (result.exposure.wall_s - 0.6) + 0.2
+
+
+class FullDisk:
+    """A sink whose disk is full after some lines."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def open(self, shard: int) -> FullDisk:
+        return self
+
+    def write(self, line: dict) -> None:
+        if self.room == 0:
+            raise TranscriptFailed("no room", why="No space left on device", next_step="")
+        self.room -= 1
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_full_disk_at_the_client_ends_the_trial_as_invalid_with_all_sessions_counted(serve):
+    server = serve(delay_s=0.05)
+    plan = TrialPlan(ToolcallWorkload(sessions=5), Target(server.url, "fake"))
+    result = run_trial(plan, store=FullDisk(room=2))
+    assert not result.is_valid
+    assert "No space left on device" in " ".join(result.invalid_because)
+    assert sum(count for _, count in result.counts) == 5
+
+
+def test_more_sessions_than_the_server_lets_in_at_once_make_the_trial_invalid(
+    serve: Callable, tmp_path
+):
+    server = serve(first_delay_s=0.0)
+    result = trial(server.url, tmp_path, sessions=1)
+    assert result.is_valid
+    refused = trial("http://127.0.0.1:1", tmp_path / "refused", sessions=40)
+    assert counts(refused) == {"infra": 40}
