@@ -10,6 +10,7 @@ import typer
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.check import check
 from fleetctl.cli.hosts import forget, rollback, status, unlock
+from fleetctl.cli.lab import lab
 from fleetctl.cli.results import results
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ def root() -> None:
 for command in (check, status, rollback, unlock, forget):
     app.command()(command)
 app.add_typer(results, name="results")
+app.add_typer(lab, name="lab")
 
 
 def help_texts() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.counts import ArmCounts, DrawnBlock, Run
 from fleetctl.analysis.design import Design
 from fleetctl.analysis.effective import Difference, Effective, differences
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
@@ -21,6 +21,8 @@ class TrialFacts:
 
     Attributes:
         trial: its folder below the run, such as `trials/003-treatment`.
+        block: the block of the order inside which its arm was drawn; empty where it was not.
+        block_runs: runs drawn in that block.
         run_index: number of the run in its arm; run k of both arms sends the same requests.
         boot: host boot and invocation of the service: trials that share it are one cluster.
         corrupted: sessions with a corrupt outcome.
@@ -29,7 +31,7 @@ class TrialFacts:
         planned: sessions asked for.
         counts: every outcome class.
         line: the line people know.
-        exposure: per session: seconds in flight, tokens, rounds.
+        exposure: `concurrency` on average; `tokens`, `rounds`, `in_flight_s` per session.
         lag_p99_ms: of the client's event loop, where it was ours.
         concurrency_share: share of the wanted concurrency that was reached, likewise.
         patches: module or path -> sha256 that is live.
@@ -45,7 +47,8 @@ class TrialFacts:
     host: str
     host_class: str
     run_index: int
-    block: str | None
+    block: str
+    block_runs: int
     started_s: float
     wall_s: float
     boot: str
@@ -74,7 +77,10 @@ class TrialFacts:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TrialFacts:
         """Return the facts that `to_json` gave; lists become tuples again."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+        fields: dict[str, Any] = {
+            name: tuple(item) if isinstance(item, list) else item for name, item in value.items()
+        }
+        return cls(**fields)
 
 
 def in_order(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
@@ -92,7 +98,7 @@ def arm_counts(facts: Sequence[TrialFacts], arm: str) -> ArmCounts:
             trial=fact.trial,
             boot=fact.boot,
             position=position,
-            block=fact.block,
+            block=DrawnBlock(fact.block, fact.block_runs) if fact.block else None,
             host=fact.host,
         )
         for position, fact in enumerate(in_order(facts))
@@ -118,7 +124,7 @@ def guard_facts(
     experiment: Experiment,
     facts: Sequence[TrialFacts],
     *,
-    finished: bool,
+    given_up_runs: int,
     perturbing: Iterable[str],
 ) -> GuardFacts:
     """Return everything beside the counts that decides whether the arms may be compared."""
@@ -130,10 +136,18 @@ def guard_facts(
         differences=effective_differences(ordered, observers),
         observers=_on_in_both(experiment, ordered),
         perturbing=tuple(perturbing),
-        order="".join("A" if fact.arm == "control" else "B" for fact in ordered),
-        finished=finished,
+        orders=_orders(ordered),
+        given_up_runs=given_up_runs,
         forced=frozenset(experiment.experiment.forced),
     )
+
+
+def _orders(facts: Sequence[TrialFacts]) -> tuple[str, ...]:
+    """Return the executed order on each host as people write it; A is the control."""
+    letters: dict[str, str] = {}
+    for fact in facts:
+        letters[fact.host] = letters.get(fact.host, "") + "AB"[ARMS.index(fact.arm)]
+    return tuple(letters.values())
 
 
 def effective_differences(
@@ -175,9 +189,10 @@ def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
         disturbances=_labelled(facts, "disturbances"),
         missed_triggers=_labelled(facts, "missed_triggers"),
         exposure=Exposure(
-            concurrency_s=_mean(facts, "concurrency_s"),
+            concurrency=_mean(facts, "concurrency"),
             tokens=_mean(facts, "tokens"),
             rounds=_mean(facts, "rounds"),
+            in_flight_s=_mean(facts, "in_flight_s"),
         ),
         planned_sessions=sum(fact.planned for fact in facts),
         client_lag_p99_ms=max(
