@@ -15,6 +15,7 @@ from fleetctl.errors import LoginRefused, RemoteFailed
 from fleetctl.host.bundle import agent_bundle
 from fleetctl.host.transport import Completed, Transport
 from fleetctl.transaction import frame, wire
+from fleetctl.transaction.code import CodeQuery, CodeReport
 from fleetctl.transaction.failure import decode_failure
 from fleetctl.transaction.lease import Lease, LeaseRequest
 from fleetctl.transaction.outcome import (
@@ -28,6 +29,7 @@ from fleetctl.transaction.outcome import (
 )
 from fleetctl.transaction.snapshot import Observed, Query, Status, UnitReport
 from fleetctl.transaction.step import RestartUnit, Step
+from fleetctl.transaction.telemetry import LogSlice, Telemetry
 
 T = TypeVar("T")
 
@@ -244,7 +246,12 @@ class Agent:
             NotBack: something could not be restored.
             InputError: there is no such transaction.
         """
-        request = {"transaction": transaction, "run_id": run_id, "force": force, "hold": hold}
+        request = {
+            "transaction": transaction,
+            "run_id": run_id,
+            "on_conflict": "overwrite" if force else "report",
+            "hold": hold,
+        }
         return self._ask(Restored, "restore", request, deadline_s=deadline_s)
 
     def release(self, lease_id: str, *, deadline_s: float = 600.0) -> Restored:
@@ -265,6 +272,19 @@ class Agent:
         request = {"unit": unit, "flags": tuple(flags), "log_lines": log_lines}
         return self._ask(UnitReport, "unit", request, deadline_s=deadline_s)
 
+    def code(self, query: CodeQuery, *, deadline_s: float = 120.0) -> CodeReport:
+        """Return where a unit's own interpreters import modules from."""
+        return self._ask(CodeReport, "code", {"query": query}, deadline_s=deadline_s)
+
+    def log(self, unit: str, *, most_lines: int, deadline_s: float = 30.0) -> LogSlice:
+        """Return the last lines of a unit's current invocation, with who wrote each."""
+        request = {"unit": unit, "most_lines": most_lines}
+        return self._ask(LogSlice, "log", request, deadline_s=deadline_s)
+
+    def telemetry(self, *, since_s: float, deadline_s: float = 30.0) -> Telemetry:
+        """Return what could disturb a trial; driver errors since `since_s` of the host's clock."""
+        return self._ask(Telemetry, "telemetry", {"since_s": since_s}, deadline_s=deadline_s)
+
     def status(self, *, deadline_s: float = 15.0) -> Status:
         """Return everything that fleetctl holds on the host."""
         return self._ask(Status, "status", {}, deadline_s=deadline_s)
@@ -279,8 +299,13 @@ class Agent:
 
     def settle(self, transaction: str, *, deadline_s: float = 60.0) -> Restored:
         """Close a transaction in conflict, leaving the changed files as somebody made them."""
-        request = {"transaction": transaction}
-        return self._ask(Restored, "settle", request, deadline_s=deadline_s)
+        request = {
+            "transaction": transaction,
+            "run_id": "",
+            "on_conflict": "keep",
+            "hold": False,
+        }
+        return self._ask(Restored, "restore", request, deadline_s=deadline_s)
 
     def forget(self, *, deadline_s: float = 60.0) -> Forgotten:
         """Remove every trace of fleetctl from the host.

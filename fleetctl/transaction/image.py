@@ -42,20 +42,24 @@ class FileBefore:
     """What `WriteFile` or `RemoveFile` found.
 
     Attributes:
-        path: the real path acted on; differs from the step's path behind a symlink.
+        asked: the step's path.
+        path: the real path acted on; differs from `asked` behind a symlink.
         image: the file, or that there was none.
         temp: name, in the same directory, of the temporary file of act and undo:
             unpredictable, and known to the journal before it exists.
         mtime_s: whole seconds given to the new file, different from those of the old one
             and of every bytecode file, so that no interpreter takes old bytecode for current.
         bytecode: bytecode files of the module that were there, with their paths.
+        missing_directories: bytecode directories that were not there, innermost first.
     """
 
+    asked: str
     path: str
     image: FileImage | Absent
     temp: str
     mtime_s: int
     bytecode: tuple[tuple[str, FileImage], ...] = ()
+    missing_directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

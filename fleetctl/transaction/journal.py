@@ -12,6 +12,7 @@ from typing import Iterable, Sequence, Union
 
 from fleetctl.transaction.image import Before
 from fleetctl.transaction.lease import Lease
+from fleetctl.transaction.outcome import ProvenRestart
 from fleetctl.transaction.step import ReloadUnits, RestartUnit, RestoreUnit, Step, Undo, undo
 
 
@@ -29,16 +30,21 @@ class Opened:
 
     Attributes:
         transaction: its id, chosen by the controller.
+        number: counts up on a host, so that undoing several goes newest first whatever
+            the clock did.
+        at_s: when, on the host's wall clock.
         lease: under which it was opened.
         changes: every step of the plan, in order.
-        reserves: paths of files that hold disk space for the undo.
+        reserves: (path, bytes) of files that hold disk space for the undo.
         journal_bytes: the length of the journal file from here on; a shorter one is damaged.
     """
 
     transaction: str
+    number: int
+    at_s: float
     lease: Lease
     changes: tuple[Change, ...]
-    reserves: tuple[str, ...]
+    reserves: tuple[tuple[str, int], ...]
     journal_bytes: int
 
 
@@ -61,6 +67,7 @@ class Applied:
     """Every step happened and the restarts were proven."""
 
     at_s: float
+    restarts: tuple[ProvenRestart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,14 @@ class Reverting:
 
     at_s: float
     why: str
+
+
+@dataclass(frozen=True)
+class UnitRestored:
+    """An undo restarted a unit; this instance runs on the files of before."""
+
+    unit: str
+    invocation: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,9 @@ class Reverted:
     kept: tuple[str, ...] = ()
 
 
-Entry = Union[Opened, Begun, Done, Applied, Committed, Reverting, Conflicted, Reverted]
+Entry = Union[
+    Opened, Begun, Done, Applied, Committed, Reverting, UnitRestored, Conflicted, Reverted
+]
 
 
 class State(enum.Enum):

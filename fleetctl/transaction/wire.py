@@ -1,6 +1,6 @@
 """Steps, entries, snapshots and outcomes <-> JSON, with a schema number.
 
-A dataclass becomes an object whose `kind` is its class name; bytes become a reference into a
+A dataclass becomes an object whose `@` is its class name; bytes become a reference into a
 table of blobs that travels beside the JSON. Only the classes listed here can be read.
 """
 
@@ -11,10 +11,12 @@ import hashlib
 from types import ModuleType
 from typing import Any, Mapping, TypeVar
 
-from fleetctl.transaction import image, journal, lease, outcome, snapshot, step
+from fleetctl.transaction import code, image, journal, lease, outcome, snapshot, step, telemetry
 
 SCHEMA = 1
 """Counts up whenever an older agent or journal could misread a newer one."""
+
+TAG = "@"
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ def _defined_in(*modules: ModuleType) -> dict[str, type[Any]]:
 
 
 KINDS = {
-    **_defined_in(image, step, lease, snapshot, outcome),
+    **_defined_in(image, step, lease, snapshot, outcome, code, telemetry),
     **{f"journal.{name}": kind for name, kind in _defined_in(journal).items()},
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
@@ -41,7 +43,7 @@ def encode(value: object, blobs: dict[str, bytes]) -> Any:  # noqa: ANN401 - JSO
     """Return `value` as JSON data; bytes are put into `blobs` under their sha256."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: encode(getattr(value, f.name), blobs) for f in dataclasses.fields(value)}
-        return {"kind": NAMES[type(value)], **fields}
+        return {TAG: NAMES[type(value)], **fields}
     if isinstance(value, bytes):
         digest = hashlib.sha256(value).hexdigest()
         blobs[digest] = value
@@ -65,11 +67,11 @@ def decode(data: Any, blobs: Mapping[str, bytes]) -> Any:  # noqa: ANN401 - JSON
         return tuple(decode(item, blobs) for item in data)
     if not isinstance(data, dict):
         return data
+    if TAG in data:
+        return _decode_dataclass(data, blobs)
     if "blob" in data:
         return _blob(str(data["blob"]), blobs)
-    if "map" in data:
-        return {key: decode(item, blobs) for key, item in data["map"].items()}
-    return _decode_dataclass(data, blobs)
+    return {key: decode(item, blobs) for key, item in data["map"].items()}
 
 
 def decode_as(kind: type[T], data: Any, blobs: Mapping[str, bytes]) -> T:  # noqa: ANN401 - JSON
@@ -91,10 +93,10 @@ def _blob(digest: str, blobs: Mapping[str, bytes]) -> bytes:
 
 
 def _decode_dataclass(data: dict[str, Any], blobs: Mapping[str, bytes]) -> object:
-    kind = KINDS.get(str(data.get("kind")))
+    kind = KINDS.get(str(data[TAG]))
     if kind is None:
-        raise WireError(f"unknown kind: {data.get('kind')!r}")
-    fields = {name: decode(item, blobs) for name, item in data.items() if name != "kind"}
+        raise WireError(f"unknown kind: {data[TAG]!r}")
+    fields = {name: decode(item, blobs) for name, item in data.items() if name != TAG}
     try:
         return kind(**fields)
     except (TypeError, ValueError) as error:

@@ -1,0 +1,220 @@
+"""Before the first change: look at everything a plan touches, and refuse what cannot work."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import struct
+from dataclasses import dataclass, field
+from typing import Sequence
+
+from fleetctl.agent import bytecode, systemd
+from fleetctl.agent.edges import Edges
+from fleetctl.agent.files import READ_FLAGS, Look, look
+from fleetctl.agent.walk import PathRefused, Place, is_within, resolved
+from fleetctl.errors import FleetError
+from fleetctl.transaction.failure import Drifted, with_facts
+from fleetctl.transaction.image import (
+    ABSENT,
+    Absent,
+    Before,
+    DirectoryBefore,
+    FileBefore,
+    NothingBefore,
+)
+from fleetctl.transaction.journal import Change
+from fleetctl.transaction.step import (
+    Expected,
+    MakeDirectory,
+    ReloadUnits,
+    RemoveFile,
+    RestartUnit,
+    Step,
+    WriteFile,
+)
+
+GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
+IMMUTABLE_OR_APPEND_ONLY = 0x10 | 0x20
+
+
+class Refused(FleetError):
+    """A step that this host will not perform; nothing was changed."""
+
+
+def capture(edges: Edges, steps: Sequence[Step], within: Sequence[str]) -> tuple[Change, ...]:
+    """Return every step with what it finds; file contents are stored as objects.
+
+    Raises:
+        Drifted: files are not what the steps expect; all of them are named.
+        Refused: a step cannot be performed here.
+    """
+    _refuse_repeated_paths(steps)
+    roots = tuple(os.path.realpath(root) for root in within)
+    camera = _Camera(edges, roots, reloads=any(isinstance(s, ReloadUnits) for s in steps))
+    changes = tuple(Change(step, camera.before(step)) for step in steps)
+    if camera.drifted:
+        raise with_facts(
+            Drifted(
+                "the host is no longer what the plan was made for",
+                why="; ".join(camera.drifted.values()),
+                next_step="plan again",
+            ),
+            paths=tuple(camera.drifted),
+        )
+    edges.state.sync_objects()
+    return changes
+
+
+def _refuse_repeated_paths(steps: Sequence[Step]) -> None:
+    paths = [s.path for s in steps if isinstance(s, (WriteFile, RemoveFile, MakeDirectory))]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise _refused(path, "the plan names it twice")
+
+
+def _refused(what: str, why: str) -> Refused:
+    return Refused(
+        f"cannot change {what}", why=why, next_step="nothing was changed; correct it and plan again"
+    )
+
+
+@dataclass
+class _Camera:
+    """Takes the before-images of one plan."""
+
+    edges: Edges
+    roots: tuple[str, ...]
+    reloads: bool
+    drifted: dict[str, str] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def before(self, step: Step) -> Before:
+        if isinstance(step, ReloadUnits):
+            return NothingBefore()
+        if isinstance(step, RestartUnit):
+            return self._unit(step)
+        try:
+            return self._on_disk(step)
+        except PathRefused as error:
+            raise _refused(step.path, str(error)) from error
+        except OSError as error:
+            raise _refused(step.path, error.strerror or str(error)) from error
+
+    def _on_disk(self, step: WriteFile | RemoveFile | MakeDirectory) -> Before:
+        parent, _, name = step.path.rpartition("/")
+        if parent in self.made:  # by an earlier step; there is nothing to look at yet
+            return self._in_new_directory(step, f"{self.made[parent]}/{name}")
+        with resolved(step.path) as place:
+            self._refuse_outside(place.path)
+            _refuse_unwritable(place)
+            if isinstance(step, MakeDirectory):
+                return self._directory(step, place)
+            return self._file(step, place)
+
+    def _in_new_directory(self, step: WriteFile | RemoveFile | MakeDirectory, path: str) -> Before:
+        if isinstance(step, MakeDirectory):
+            self.made[step.path] = path
+            return DirectoryBefore(path, existed=False)
+        self._compare(step, ABSENT)
+        return self._file_before(step, path, ABSENT)
+
+    def _refuse_outside(self, path: str) -> None:
+        if self.roots and not is_within(path, self.roots):
+            raise PathRefused(f"it leads to {path}, outside of {' and '.join(self.roots)}")
+        if is_within(f"{path}/", (os.path.realpath(self.edges.state.path),)):
+            raise PathRefused("it is fleetctl's own")
+
+    def _directory(self, step: MakeDirectory, place: Place) -> DirectoryBefore:
+        try:
+            found = os.stat(place.name, dir_fd=place.directory_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            self.made[step.path] = place.path
+            return DirectoryBefore(place.path, existed=False)
+        if not stat.S_ISDIR(found.st_mode):
+            raise PathRefused("something that is no directory has this name")
+        return DirectoryBefore(place.path, existed=True)
+
+    def _file(self, step: WriteFile | RemoveFile, place: Place) -> FileBefore:
+        if isinstance(step, RemoveFile) and place.path != _real_parent(step.path):
+            raise PathRefused("it is a symlink; name the file it leads to")
+        seen = look(place)
+        self._compare(step, seen)
+        if isinstance(seen, Look):
+            _refuse_immutable(place)
+            _refuse_lost_owner(seen)
+            self.edges.state.put_object(seen.content)
+        return self._file_before(step, place.path, seen)
+
+    def _file_before(
+        self, step: WriteFile | RemoveFile, path: str, seen: Look | Absent
+    ) -> FileBefore:
+        names = (step.path, path)
+        cached = bytecode.capture(names, step.bytecode_prefix)
+        for _, cache in cached:
+            self.edges.state.put_object(cache.content)
+        claimed = {bytecode.source_mtime_s(cache.content) for _, cache in cached}
+        own = {seen.image.mtime_ns // 1_000_000_000} if isinstance(seen, Look) else set()
+        taken = own | {mtime_s for mtime_s in claimed if mtime_s is not None}
+        return FileBefore(
+            asked=step.path,
+            path=path,
+            image=seen.image if isinstance(seen, Look) else ABSENT,
+            temp=f".fleetctl-{secrets.token_hex(16)}",
+            mtime_s=bytecode.unused_mtime_s(self.edges.clock.now_s(), taken),
+            bytecode=tuple((file, cache.image) for file, cache in cached),
+            missing_directories=bytecode.missing_directories(names, step.bytecode_prefix),
+        )
+
+    def _compare(self, step: WriteFile | RemoveFile, seen: Look | Absent) -> None:
+        found: Expected = seen.image.sha256 if isinstance(seen, Look) else ABSENT
+        if found == step.expect:
+            return
+        expected, actual = _words(step.expect), _words(found)
+        self.drifted[step.path] = f"{step.path}: expected {expected}, found {actual}"
+
+    def _unit(self, step: RestartUnit) -> Before:
+        try:
+            properties = self.edges.systemctl.show(step.unit)
+        except systemd.SystemctlMissing as error:
+            raise _refused(step.unit, str(error)) from error
+        load_state = properties.get("LoadState", "")
+        if load_state == "masked" or (load_state == "not-found" and not self.reloads):
+            raise _refused(step.unit, f"the unit is {load_state}")
+        return systemd.unit_before(properties)
+
+
+def _real_parent(path: str) -> str:
+    """Return a path with the links in its directories followed, but not its own."""
+    parent, _, name = path.rpartition("/")
+    return f"{os.path.realpath(parent or '/').rstrip('/')}/{name}"
+
+
+def _words(expected: Expected) -> str:
+    return "no file" if isinstance(expected, Absent) else f"sha256 {expected[:12]}…"
+
+
+def _refuse_unwritable(place: Place) -> None:
+    if os.fstatvfs(place.directory_fd).f_flag & os.ST_RDONLY:
+        raise PathRefused(f"{place.directory} is on a read-only file system")
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.directory_fd):
+        raise PathRefused(f"{place.directory} may not be written to")
+
+
+def _refuse_immutable(place: Place) -> None:
+    for name in (place.name, "."):
+        fd = os.open(name, READ_FLAGS, dir_fd=place.directory_fd)
+        try:
+            (flags,) = struct.unpack("i4x", fcntl.ioctl(fd, GET_FLAGS, b"\0" * 8))
+        except OSError:
+            continue  # a file system without such flags
+        finally:
+            os.close(fd)
+        if flags & IMMUTABLE_OR_APPEND_ONLY:
+            raise PathRefused(f"{place.path} or its directory is immutable (chattr)")
+
+
+def _refuse_lost_owner(seen: Look) -> None:
+    if os.geteuid() not in {0, seen.image.uid}:
+        raise PathRefused(f"it belongs to user {seen.image.uid}, which only root could keep so")

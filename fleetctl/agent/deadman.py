@@ -1,0 +1,200 @@
+"""What restores the host when nobody renews the lease.
+
+With systemd: a transient timer runs `expire` once; if the lease was renewed meanwhile, `expire`
+arms the next timer for the remainder, so renewing costs one small file. A unit that is started at
+boot, before the service, does the same after a reboot, where transient units are gone.
+Without: a detached process that sleeps until the deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.agent import systemd
+from fleetctl.agent.leases import DEADMAN_TIMER, DEADMAN_WATCHER, Armed
+from fleetctl.agent.state import StateDir, sync_directory
+from fleetctl.agent.systemd import Systemctl, SystemctlMissing
+
+UNITS = Path("/etc/systemd/system")
+WANTS = UNITS / "multi-user.target.wants"
+BOOT_MARKS = Path("/run/fleetctl")
+SYSTEMD_RUNS = Path("/run/systemd/system")
+TIMER_ACCURACY = "500ms"
+RETRY_S = 5
+
+BOOT_UNIT = """\
+[Unit]
+Description=fleetctl restores this host if it was rebooted during lease {lease}
+DefaultDependencies=no
+RequiresMountsFor="{state}" "{python}"
+After=local-fs.target
+Before=multi-user.target {unit}
+ConditionPathExists=!{mark}
+
+[Service]
+Type=oneshot
+ExecStart=:"{python}" -I -S "{agent}" recover "{state}"
+TimeoutStartSec=15min
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """How the agent starts itself again.
+
+    Attributes:
+        python: absolute path of the interpreter.
+        agent: absolute path of the zipapp.
+    """
+
+    python: str
+    agent: str
+
+    def argv(self, verb: str, state: StateDir, *words: str) -> list[str]:
+        """Return the command line of a verb."""
+        return [self.python, "-I", "-S", self.agent, verb, str(state.path), *words]
+
+
+class NotArmed(Exception):
+    """Nothing would restore the host, so nothing may be changed."""
+
+
+class DeadMan:
+    """Arms and disarms what enforces leases."""
+
+    def __init__(self, state: StateDir, program: Program, systemctl: Systemctl) -> None:
+        self._state = state
+        self._program = program
+        self._systemctl = systemctl
+
+    def arm(self, lease_id: str, unit: str, length_s: float) -> Armed:
+        """Arm timer and boot unit, or a watcher where systemd cannot be used.
+
+        Raises:
+            NotArmed: neither works.
+        """
+        if os.geteuid() == 0 and SYSTEMD_RUNS.is_dir():
+            return self._arm_systemd(lease_id, unit, length_s)
+        return self._arm_watcher(lease_id)
+
+    def _arm_systemd(self, lease_id: str, unit: str, length_s: float) -> Armed:
+        mark = BOOT_MARKS / lease_id
+        try:
+            BOOT_MARKS.mkdir(mode=0o700, exist_ok=True)
+            mark.touch(mode=0o600)
+            self._write_boot_unit(lease_id, unit, mark)
+            timer = self.start_timer(lease_id, length_s)
+        except (OSError, SystemctlMissing) as error:
+            self._remove_systemd(lease_id, "")
+            raise NotArmed(str(error)) from error
+        return Armed(DEADMAN_TIMER, boot_mark=str(mark), timer=timer)
+
+    def _write_boot_unit(self, lease_id: str, unit: str, mark: Path) -> None:
+        text = BOOT_UNIT.format(
+            lease=lease_id,
+            unit=unit,
+            mark=mark,
+            state=_escaped(str(self._state.path)),
+            python=_escaped(self._program.python),
+            agent=_escaped(self._program.agent),
+        )
+        name = boot_unit(lease_id)
+        path = UNITS / name
+        path.write_text(text)
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+        WANTS.mkdir(exist_ok=True)
+        link = WANTS / name
+        if not link.is_symlink():
+            link.symlink_to(path)
+        sync_directory(UNITS)
+        sync_directory(WANTS)
+
+    def start_timer(self, lease_id: str, delay_s: float) -> str:
+        """Start a timer that runs `expire` in `delay_s`; return its name.
+
+        Raises:
+            OSError: systemd did not take it.
+        """
+        name = f"fleetctl-expire-{lease_id}-{os.getpid()}"
+        words = [
+            f"--unit={name}",
+            f"--description=fleetctl restores this host unless lease {lease_id} is renewed",
+            f"--on-active={max(delay_s, 0.1):.3f}s",
+            f"--timer-property=AccuracySec={TIMER_ACCURACY}",
+            "--property=Restart=on-failure",
+            f"--property=RestartSec={RETRY_S}",
+            "--property=StartLimitIntervalSec=0",
+            "--property=OOMScoreAdjust=-1000",
+            "--quiet",
+            *self._program.argv("expire", self._state, lease_id),
+        ]
+        said = self._systemctl.command("systemd-run", *words)
+        if said.exit_code != 0:
+            raise OSError(f"systemd-run: {said.errors or said.output}")
+        return f"{name}.timer"
+
+    def _arm_watcher(self, lease_id: str) -> Armed:
+        try:
+            watcher = subprocess.Popen(
+                self._program.argv("watch", self._state, lease_id),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotArmed(str(error)) from error
+        ticks = systemd.started_ticks(watcher.pid)
+        return Armed(DEADMAN_WATCHER, watcher_pid=watcher.pid, watcher_ticks=ticks)
+
+    def disarm(self, lease_id: str, armed: Armed | None) -> None:
+        """Remove everything that enforces a lease; what is gone already is fine."""
+        if armed is not None and armed.watcher_pid:
+            _end_watcher(armed)
+        self._remove_systemd(lease_id, armed.timer if armed is not None else "")
+
+    def _remove_systemd(self, lease_id: str, timer: str) -> None:
+        name = boot_unit(lease_id)
+        for path in (WANTS / name, UNITS / name, BOOT_MARKS / lease_id):
+            _remove(path)
+        with contextlib.suppress(OSError):  # it never existed, or other leases live
+            BOOT_MARKS.rmdir()
+        if timer:
+            self._systemctl.run("stop", "--", timer)
+            if self._systemctl.show(name).get("LoadState") == "loaded":
+                self._systemctl.run("daemon-reload")  # somebody's reload had read the boot unit
+
+
+def boot_unit(lease_id: str) -> str:
+    """Return the name of a lease's unit for the next boot."""
+    return f"fleetctl-recover-{lease_id}.service"
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _end_watcher(armed: Armed) -> None:
+    same = systemd.started_ticks(armed.watcher_pid) == armed.watcher_ticks
+    if same and armed.watcher_pid != os.getpid():
+        os.kill(armed.watcher_pid, signal.SIGTERM)
+
+
+def _escaped(text: str) -> str:
+    r"""Return text for a quoted word in a unit file: `%`, `"` and `\` mean something there."""
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%")):
+        text = text.replace(plain, escaped)
+    return text

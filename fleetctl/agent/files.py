@@ -1,0 +1,182 @@
+"""Files: look at one exactly, replace one atomically, bring one back.
+
+Everything is a plain system call on names relative to an open directory, so that a kill between
+any two of them leaves the old file or the new one, never a mix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from typing import Callable
+
+from fleetctl.agent.state import write_all
+from fleetctl.agent.walk import PathRefused, Place
+from fleetctl.transaction.image import ABSENT, Absent, FileImage
+
+NEW_FILE_MODE = 0o644
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Look:
+    """A file and its bytes, from one open descriptor."""
+
+    image: FileImage
+    content: bytes
+
+
+def look(place: Place) -> Look | Absent:
+    """Return the regular file at a place, or that there is none.
+
+    Raises:
+        PathRefused: something else is there, it has further hard links, or it keeps changing.
+        PermissionError: it may not be read.
+    """
+    try:
+        fd = os.open(place.name, READ_FLAGS, dir_fd=place.directory_fd)
+    except FileNotFoundError:
+        return ABSENT
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise PathRefused(f"{place.path} is not a regular file") from None
+        raise
+    try:
+        return _look(fd, place.path)
+    finally:
+        os.close(fd)
+
+
+def _look(fd: int, path: str) -> Look:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise PathRefused(f"{path} is not a regular file")
+    if found.st_nlink > 1:
+        raise PathRefused(f"{path} has {found.st_nlink} hard links; replacing it would split them")
+    content = _read_all(fd, found.st_size)
+    again = os.fstat(fd)
+    if (again.st_size, again.st_mtime_ns) != (len(content), found.st_mtime_ns):
+        raise PathRefused(f"{path} is being written to")
+    digest = hashlib.sha256(content).hexdigest()
+    return Look(_image(found, digest, read_xattrs(fd)), content)
+
+
+def _image(found: os.stat_result, digest: str, xattrs: tuple[tuple[str, str], ...]) -> FileImage:
+    return FileImage(
+        sha256=digest,
+        size_bytes=found.st_size,
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        mtime_ns=found.st_mtime_ns,
+        xattrs=xattrs,
+    )
+
+
+def _read_all(fd: int, size_hint: int) -> bytes:
+    pieces: list[bytes] = []
+    while True:
+        piece = os.read(fd, max(65536, size_hint + 1))
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+
+
+def read_xattrs(fd: int) -> tuple[tuple[str, str], ...]:
+    """Return (name, value in hex) of every extended attribute that can be read, sorted."""
+    try:
+        names = sorted(os.listxattr(fd))
+    except OSError:
+        return ()  # the file system has none
+    return tuple((name, os.getxattr(fd, name).hex()) for name in names)
+
+
+def replace(
+    place: Place, temp: str, content: bytes, finish: Callable[[int], None], *, free: bool
+) -> None:
+    """Put a file with this content at a place, atomically.
+
+    Args:
+        place: where.
+        temp: name of the temporary file beside it; one that is there is ours, and removed.
+        content: its bytes.
+        finish: gives the new file, open, its metadata.
+        free: nothing may be there; a file that appeared meanwhile is not replaced.
+
+    Raises:
+        FileExistsError: `free`, and something is there.
+        OSError: no space, read-only, immutable, an owner that may not be given away.
+    """
+    remove_if_there(place.directory_fd, temp)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temp, flags, 0o600, dir_fd=place.directory_fd)
+    try:
+        write_all(fd, content)
+        finish(fd)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if free:
+        _move_to_free_name(place, temp)
+    else:
+        os.rename(temp, place.name, src_dir_fd=place.directory_fd, dst_dir_fd=place.directory_fd)
+    os.fsync(place.directory_fd)
+
+
+def _move_to_free_name(place: Place, temp: str) -> None:
+    fd = place.directory_fd
+    os.link(temp, place.name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+    os.unlink(temp, dir_fd=fd)
+
+
+def set_metadata(fd: int, image: FileImage) -> None:
+    """Give an open file the owner, mode, attributes and mtime of an image; touch nothing equal."""
+    found = os.fstat(fd)
+    if (found.st_uid, found.st_gid) != (image.uid, image.gid):
+        os.fchown(fd, image.uid, image.gid)
+    _set_xattrs(fd, image.xattrs)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != image.mode:  # chown and ACLs change it
+        os.fchmod(fd, image.mode)
+    if os.fstat(fd).st_mtime_ns != image.mtime_ns:
+        os.utime(fd, ns=(os.fstat(fd).st_atime_ns, image.mtime_ns))
+
+
+def set_new(fd: int, mode: int, mtime_s: int) -> None:
+    """Give a file that had no predecessor its mode and mtime; the rest is the directory's say."""
+    os.fchmod(fd, mode)
+    os.utime(fd, ns=(os.fstat(fd).st_atime_ns, mtime_s * 1_000_000_000))
+
+
+def _set_xattrs(fd: int, wanted: tuple[tuple[str, str], ...]) -> None:
+    current = dict(read_xattrs(fd))
+    for name in current.keys() - dict(wanted).keys():
+        os.removexattr(fd, name)
+    for name, value in wanted:
+        if current.get(name) != value:
+            os.setxattr(fd, name, bytes.fromhex(value))
+
+
+def repair_metadata(place: Place, image: FileImage) -> None:
+    """Give a file that has the right bytes the metadata of an image."""
+    fd = os.open(place.name, READ_FLAGS, dir_fd=place.directory_fd)
+    try:
+        set_metadata(fd, image)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove(place: Place) -> None:
+    """Remove a file, durably; one that is gone already is fine."""
+    remove_if_there(place.directory_fd, place.name)
+    os.fsync(place.directory_fd)
+
+
+def remove_if_there(directory_fd: int, name: str) -> None:
+    """Unlink a name, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory_fd)

@@ -1,0 +1,220 @@
+"""Taking leases, and ending them: whatever is open under a lease goes back before it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import secrets
+from typing import Iterable, Sequence
+
+from fleetctl.agent import transactions
+from fleetctl.agent.deadman import RETRY_S, NotArmed
+from fleetctl.agent.edges import Edges
+from fleetctl.agent.leases import DEADMAN_TIMER, Armed, LeaseRecord
+from fleetctl.agent.revert import Manner, OnConflict, revert
+from fleetctl.agent.transactions import OPEN, Transaction
+from fleetctl.errors import ApplyFailed, ExitCode, LeaseHeld
+from fleetctl.transaction.failure import LeaseTaken, with_facts
+from fleetctl.transaction.journal import State
+from fleetctl.transaction.lease import Lease, LeaseRequest, grant
+from fleetctl.transaction.outcome import Granted, Restored
+
+NOTHING = Restored((), (), (), (), (), ())
+ROLLBACK_LEASE_S = 60.0
+
+
+def combine(parts: Iterable[Restored]) -> Restored:
+    """Return several answers as one."""
+    found = list(parts)
+    joined = {
+        field.name: tuple(item for part in found for item in getattr(part, field.name))
+        for field in dataclasses.fields(Restored)
+    }
+    return Restored(**joined)
+
+
+def acquire(edges: Edges, request: LeaseRequest) -> tuple[Granted, bool]:
+    """Take a lease and arm its dead-man; the lock must be held.
+
+    Returns:
+        The lease, and whether this very call took it (it may have been held already).
+
+    Raises:
+        LeaseTaken: somebody else holds the unit, or left a conflict on it.
+        ApplyFailed: no dead-man could be armed; nothing was changed.
+    """
+    settle_expired(edges)
+    for record in edges.leases.all():
+        if record.lease.id == request.id:
+            return Granted(record.lease, record.armed.kind), False
+        if record.lease.unit == request.unit:
+            raise taken(record)
+    _refuse_undecided(edges, request)
+    try:
+        armed = edges.deadman.arm(request.id, request.unit, request.length_s)
+    except NotArmed as error:
+        raise ApplyFailed(
+            "nothing would restore this host if the controller died",
+            why=str(error),
+            next_step="nothing was changed; make systemd-run work here, or free some memory",
+            exit_code=ExitCode.REFUSED,
+        ) from error
+    return Granted(_record(edges, request, armed), armed.kind), True
+
+
+def _record(edges: Edges, request: LeaseRequest, armed: Armed) -> Lease:
+    lease = grant(request, edges.clock.now_s())
+    deadline_s = edges.clock.boottime_s() + request.length_s
+    edges.leases.add(LeaseRecord(lease, edges.clock.boot_id(), deadline_s, armed))
+    return lease
+
+
+def taken(record: LeaseRecord) -> LeaseHeld:
+    """Return the error that names who holds a unit."""
+    lease = record.lease
+    what = f"{lease.unit or 'this host'} is held by {lease.holder}"
+    error = LeaseTaken(
+        what,
+        why=f"run {lease.run_id} ({lease.purpose}) holds lease {lease.id}",
+        next_step=f"wait for it, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}`",
+    )
+    with_facts(error, lease=lease)
+    return error
+
+
+def _refuse_undecided(edges: Edges, request: LeaseRequest) -> None:
+    """Refuse to build on a transaction that is in conflict, damaged or cannot be undone."""
+    undecided = (State.CONFLICT, State.DAMAGED, State.REVERTING)
+    for found in transactions.all_newest_first(edges):
+        lease = found.opened.lease if found.opened else None
+        if found.state not in undecided or (lease is not None and lease.unit != request.unit):
+            continue
+        error = LeaseTaken(
+            f"an earlier run left {request.unit or 'this host'} {found.state.value}",
+            why=transactions.held(edges, found).problem
+            or f"transaction {found.id} waits for a decision",
+            next_step="`fleetctl rollback --list`, then `fleetctl rollback` (--force to overwrite)",
+        )
+        raise with_facts(error, lease=lease) if lease is not None else error
+
+
+def settle_expired(edges: Edges) -> None:
+    """Do the dead-man's work where it is due: expired leases, and transactions without one."""
+    for record in edges.leases.all():
+        if edges.leases.claim(record.lease.id, only_if_expired=True):
+            end_lease(edges, record.lease.id, Manner("the lease expired"))
+    for lease_id in edges.leases.unreadable():
+        end_lease(edges, lease_id, Manner("the lease record is unreadable"))
+    held = {record.lease.id for record in edges.leases.all()}
+    for found in transactions.all_newest_first(edges):
+        if found.state in OPEN and found.lease_id not in held and not _rolls_back(held, found):
+            revert(edges, found.id, Manner("its lease is gone"))
+
+
+def _rolls_back(held: set[str], found: Transaction) -> bool:
+    return any(lease_id.startswith(f"rollback-{found.id}") for lease_id in held)
+
+
+def end_lease(edges: Edges, lease_id: str, manner: Manner) -> Restored:
+    """Restore what is open under a lease, then remove it and its dead-man.
+
+    Where something could not be restored the lease stays, claimed, and its dead-man goes on.
+    """
+    edges.leases.claim(lease_id, only_if_expired=False)
+    under = [t for t in transactions.all_newest_first(edges) if belongs(t, lease_id)]
+    result = restore_each(edges, [t for t in under if t.state in OPEN], manner)
+    if not result.problems:
+        drop(edges, lease_id)
+    return result
+
+
+def belongs(found: Transaction, lease_id: str) -> bool:
+    """Tell whether a transaction is under a lease: its own, or that of its rollback."""
+    return found.lease_id == lease_id or lease_id.startswith(f"rollback-{found.id}")
+
+
+def drop(edges: Edges, lease_id: str) -> None:
+    """Remove a lease and its dead-man; nothing may be open under it."""
+    record = edges.leases.get(lease_id)
+    edges.deadman.disarm(lease_id, record.armed if record else None)
+    edges.leases.remove(lease_id)
+    transactions.tidy(edges)
+
+
+def restore_each(edges: Edges, found: Sequence[Transaction], manner: Manner) -> Restored:
+    """Revert transactions, newest first; one that fails does not stop the others."""
+    return combine(revert(edges, t.id, manner) for t in found)
+
+
+def guard_rollback(edges: Edges, found: Transaction) -> str:
+    """Make sure that a restore which dies half-way is finished by somebody; return the lease."""
+    if found.lease_id and edges.leases.get(found.lease_id) is not None:
+        return found.lease_id
+    lease = found.opened.lease if found.opened else None
+    request = LeaseRequest(
+        id=f"rollback-{found.id}-{secrets.token_hex(4)}",
+        run_id=lease.run_id if lease else found.id,
+        holder="rollback",
+        purpose="bring the host back",
+        unit=lease.unit if lease else "",
+        length_s=ROLLBACK_LEASE_S,
+    )
+    for record in edges.leases.all():
+        if record.lease.unit == request.unit:
+            raise taken(record)
+    _record(edges, request, edges.deadman.arm(request.id, request.unit, request.length_s))
+    return request.id
+
+
+class Expiry(enum.Enum):
+    """What the dead-man found."""
+
+    RENEWED = "renewed"
+    SETTLED = "settled"
+    UNRESTORED = "unrestored"
+
+
+def expire(edges: Edges, lease_id: str) -> Expiry:
+    """Be the dead-man: restore if the lease has expired, else see to the remainder."""
+    with edges.state.locked(edges.clock, wait_s=None):
+        record = edges.leases.get(lease_id)
+        if record is not None and not edges.leases.claim(lease_id, only_if_expired=True):
+            _look_again(edges, record)
+            return Expiry.RENEWED
+        result = end_lease(edges, lease_id, Manner("the lease expired"))
+    return Expiry.UNRESTORED if result.problems else Expiry.SETTLED
+
+
+def _look_again(edges: Edges, record: LeaseRecord) -> None:
+    """Arm the next timer for what remains of a renewed lease; a watcher just sleeps on."""
+    if record.armed.kind != DEADMAN_TIMER:
+        return
+    remaining_s = edges.leases.remaining_s(record)
+    timer = edges.deadman.start_timer(record.lease.id, remaining_s)
+    edges.leases.set_timer(record.lease.id, timer)
+
+
+def recover(edges: Edges) -> Restored:
+    """Restore what a reboot interrupted, before the services start."""
+    manner = Manner("the host was rebooted", OnConflict.REPORT, at_boot=True)
+    with edges.state.locked(edges.clock, wait_s=None):
+        with edges.state.leases_locked():
+            edges.state.clear_scratch()
+        dead = [r.lease.id for r in edges.leases.all() if edges.leases.remaining_s(r) <= 0]
+        parts = [_recovered(edges, lease_id, manner) for lease_id in dead]
+        parts += [_recovered(edges, lease_id, manner) for lease_id in edges.leases.unreadable()]
+        held = {record.lease.id for record in edges.leases.all()}
+        alone = [
+            t
+            for t in transactions.all_newest_first(edges)
+            if t.state in OPEN and t.lease_id not in held
+        ]
+        parts.append(restore_each(edges, alone, manner))
+    return combine(parts)
+
+
+def _recovered(edges: Edges, lease_id: str, manner: Manner) -> Restored:
+    result = end_lease(edges, lease_id, manner)
+    if result.problems:
+        edges.deadman.start_timer(lease_id, RETRY_S)
+    return result

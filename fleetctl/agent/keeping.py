@@ -1,0 +1,234 @@
+"""Ends of transactions: keep, restore, release, unlock, settle, forget; and what is held now."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Sequence
+
+from fleetctl.agent import holding, transactions
+from fleetctl.agent.deadman import UNITS, WANTS
+from fleetctl.agent.edges import Edges
+from fleetctl.agent.holding import NOTHING
+from fleetctl.agent.journal_file import JournalFile
+from fleetctl.agent.revert import Manner, OnConflict, remove_reserves
+from fleetctl.agent.transactions import OPEN, Transaction
+from fleetctl.errors import ApplyFailed, ExitCode, InputError, LeaseHeld
+from fleetctl.transaction.failure import FilesInConflict, NotBack, with_facts
+from fleetctl.transaction.journal import Committed, State
+from fleetctl.transaction.lease import Lease
+from fleetctl.transaction.outcome import Forgotten, Kept, Restored
+from fleetctl.transaction.snapshot import HeldLease, Status
+
+LOCK_WAIT_S = 60.0
+
+
+def commit(edges: Edges, lease_id: str, transaction: str) -> Kept:
+    """Keep what was applied under a lease; see `Agent.commit`."""
+    with edges.state.locked(edges.clock, wait_s=LOCK_WAIT_S):
+        found = [t for t in transactions.all_newest_first(edges) if t.lease_id == lease_id]
+        if transaction and transaction not in {t.id for t in found}:
+            raise _too_late("the host has no such transaction under this lease")
+        record = edges.leases.get(lease_id)
+        fresh = [t for t in found if t.state is not State.COMMITTED]
+        if record is None and (fresh or not found):
+            raise _too_late("the lease is over and the host has restored itself")
+        if record is not None and record.claimed:
+            raise _too_late("the lease expired first and the host restores itself")
+        for each in fresh:
+            if each.state not in {State.APPLIED, State.REVERTED}:
+                raise _too_late(f"transaction {each.id} is {each.state.value}")
+        kept = [t for t in found if t.state is not State.REVERTED]
+        for each in kept:
+            _keep(edges, each)
+        if record is not None:
+            holding.drop(edges, lease_id)
+    return Kept(tuple(t.id for t in kept), already=record is None)
+
+
+def _too_late(why: str) -> ApplyFailed:
+    return ApplyFailed(
+        "the change was not kept",
+        why=why,
+        next_step="look at `fleetctl status`, then start anew",
+    )
+
+
+def _keep(edges: Edges, found: Transaction) -> None:
+    if found.state is not State.COMMITTED:
+        JournalFile(edges.state, found.id).append(Committed(edges.clock.now_s()))
+    remove_reserves(found.journal)
+
+
+def restore(
+    edges: Edges, *, transaction: str, run_id: str, on_conflict: OnConflict, hold: bool
+) -> Restored:
+    """Bring the host back; see `Agent.restore`.
+
+    Raises:
+        InputError: there is no such transaction or run.
+        LeaseHeld: everything was asked for while somebody is at work.
+        NotBack: something could not be restored.
+        FilesInConflict: files that somebody changed are left.
+    """
+    with edges.state.locked(edges.clock, wait_s=LOCK_WAIT_S):
+        holding.settle_expired(edges)
+        chosen = _choose(edges, transaction, run_id)
+        result = _restore_all(
+            edges, chosen, Manner("restore was asked for", on_conflict), hold=hold
+        )
+    return checked(result)
+
+
+def checked(result: Restored) -> Restored:
+    """Return how a restore ended, or raise what is left to do.
+
+    Raises:
+        NotBack: something could not be restored.
+        FilesInConflict: files that somebody changed are left.
+    """
+    if result.problems:
+        raise with_facts(
+            NotBack(
+                "the host is not back",
+                why="; ".join(result.problems),
+                next_step="remove the cause; the host goes on trying, or run the restore again",
+            ),
+            restored=result,
+        )
+    if result.conflicts and not result.transactions:
+        raise with_facts(
+            FilesInConflict(
+                "files were changed by somebody else and are left alone",
+                why=", ".join(conflict.path for conflict in result.conflicts),
+                next_step="`fleetctl rollback --force` overwrites them; see the diff first",
+            ),
+            conflicts=result.conflicts,
+            restored=result,
+        )
+    return result
+
+
+def _choose(edges: Edges, transaction: str, run_id: str) -> list[Transaction]:
+    known = transactions.all_newest_first(edges)
+    if transaction:
+        chosen = [t for t in known if t.id == transaction]
+    elif run_id:
+        chosen = [t for t in known if t.opened and t.opened.lease.run_id == run_id]
+    else:
+        _refuse_if_somebody_works(edges)
+        return [t for t in known if t.state is not State.REVERTED]
+    if not chosen:
+        raise InputError(
+            f"the host holds nothing of {transaction or run_id}",
+            why="no transaction of this name is in its journals",
+            next_step="`fleetctl rollback --list` shows what it holds",
+        )
+    return chosen
+
+
+def _refuse_if_somebody_works(edges: Edges) -> None:
+    for record in edges.leases.all():
+        if edges.leases.remaining_s(record) > 0:
+            raise holding.taken(record)
+
+
+def _restore_all(
+    edges: Edges, chosen: Sequence[Transaction], manner: Manner, *, hold: bool
+) -> Restored:
+    parts = []
+    for each in chosen:
+        if each.state is State.REVERTED:
+            parts.append(Restored((each.id,), (), (), (), (), ()))
+            continue
+        lease_id = holding.guard_rollback(edges, each)
+        parts.append(holding.restore_each(edges, [each], manner))
+        _end_if_over(edges, lease_id, hold=hold)
+    return holding.combine(parts)
+
+
+def _end_if_over(edges: Edges, lease_id: str, *, hold: bool) -> None:
+    """Drop a lease under which nothing is open any more."""
+    under = [t for t in transactions.all_newest_first(edges) if holding.belongs(t, lease_id)]
+    if not hold and not any(t.state in OPEN for t in under):
+        holding.drop(edges, lease_id)
+
+
+def release(edges: Edges, lease_id: str) -> Restored:
+    """Give a lease back; what is open under it is restored first."""
+    with edges.state.locked(edges.clock, wait_s=LOCK_WAIT_S):
+        if edges.leases.get(lease_id) is None:
+            return NOTHING
+        result = holding.end_lease(edges, lease_id, Manner("the lease was released"))
+    return checked(result)
+
+
+def unlock(edges: Edges, lease_id: str) -> Restored:
+    """End a lease by its exact id; see `Agent.unlock`.
+
+    Raises:
+        InputError: no lease has exactly this id.
+    """
+    if edges.leases.get(lease_id) is None:
+        raise InputError(
+            f"no lease has the id {lease_id}",
+            why="it is over, or the id is not exact",
+            next_step="`fleetctl status` shows every lease with its id",
+        )
+    return release(edges, lease_id)
+
+
+def renew(edges: Edges, lease_id: str, length_s: float) -> Lease:
+    """Move a lease's deadline; needs no lock, so it works while a change is being applied."""
+    return edges.leases.renew(lease_id, length_s)
+
+
+def status(edges: Edges) -> Status:
+    """Return everything that is held; needs no lock and changes nothing."""
+    if not edges.state.exists:
+        return Status((), ())
+    found = transactions.all_newest_first(edges)
+    leases = tuple(
+        HeldLease(
+            lease=record.lease,
+            expires_in_s=round(edges.leases.remaining_s(record), 3),
+            deadman=record.armed.kind,
+            transactions=tuple(t.id for t in found if holding.belongs(t, record.lease.id)),
+        )
+        for record in edges.leases.all()
+    )
+    held = tuple(transactions.held(edges, t) for t in found if t.state is not State.REVERTED)
+    return Status(leases, held)
+
+
+def forget(edges: Edges) -> Forgotten:
+    """Remove every trace of fleetctl; see `Agent.forget`.
+
+    Raises:
+        LeaseHeld: something is still held.
+    """
+    with edges.state.locked(edges.clock, wait_s=LOCK_WAIT_S):
+        holding.settle_expired(edges)
+        now = status(edges)
+        if now.leases or now.transactions:
+            names = [held.lease.id for held in now.leases] + [t.id for t in now.transactions]
+            raise LeaseHeld(
+                "this host still holds something",
+                why=", ".join(names),
+                next_step="`fleetctl rollback` or `fleetctl unlock` first",
+                exit_code=ExitCode.REFUSED,
+            )
+        removed = [*_remove_units(), str(edges.state.path)]
+        shutil.rmtree(edges.state.path)
+    return Forgotten(tuple(removed))
+
+
+def _remove_units() -> list[str]:
+    """Remove boot units of leases that are over; there should be none."""
+    if os.geteuid() != 0:
+        return []
+    paths = [*WANTS.glob("fleetctl-recover-*"), *UNITS.glob("fleetctl-recover-*")]
+    for path in paths:
+        path.unlink()
+    return [str(path) for path in map(Path, paths)]

@@ -1,0 +1,202 @@
+"""The agent's command line: a verb and the state directory; the request comes on stdin.
+
+Answers go to stdout in a frame. `expire`, `watch` and `recover` are called by the host itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Mapping, Sequence
+
+from fleetctl.agent import holding, keeping
+from fleetctl.agent.apply import ApplyRequest, apply
+from fleetctl.agent.check import check
+from fleetctl.agent.code import report_code
+from fleetctl.agent.deadman import RETRY_S, Program
+from fleetctl.agent.edges import Edges, open_edges
+from fleetctl.agent.holding import Expiry
+from fleetctl.agent.observe import observe, unit_report
+from fleetctl.agent.revert import OnConflict
+from fleetctl.agent.service_log import read_log
+from fleetctl.agent.systemd import unit_pids
+from fleetctl.agent.telemetry import sample
+from fleetctl.errors import ExitCode, FleetError, InternalError
+from fleetctl.transaction import frame, wire
+from fleetctl.transaction.failure import encode_failure
+from fleetctl.transaction.lease import LeaseRequest
+
+Request = Mapping[str, Any]
+Verb = Callable[[Edges, Request, Mapping[str, bytes]], object]
+
+
+def _observe(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    return observe(edges, request["query"])
+
+
+def _check(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return check(edges, request["files"], request["interpreter"])
+
+
+def _acquire(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    lease: LeaseRequest = request["lease"]
+    with edges.state.locked(edges.clock, wait_s=keeping.LOCK_WAIT_S):
+        return holding.acquire(edges, lease)[0]
+
+
+def _apply(edges: Edges, request: Request, blobs: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return apply(edges, ApplyRequest(contents=blobs, **request))
+
+
+def _renew(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return keeping.renew(edges, request["lease_id"], request["length_s"])
+
+
+def _commit(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return keeping.commit(edges, request["lease_id"], request["transaction"])
+
+
+def _restore(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return keeping.restore(
+        edges,
+        transaction=request["transaction"],
+        run_id=request["run_id"],
+        on_conflict=OnConflict(request["on_conflict"]),
+        hold=request["hold"],
+    )
+
+
+def _release(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return keeping.release(edges, request["lease_id"])
+
+
+def _unlock(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return keeping.unlock(edges, request["lease_id"])
+
+
+def _unit(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    return unit_report(edges, request["unit"], request["flags"], request["log_lines"])
+
+
+def _code(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    query = request["query"]
+    return report_code(query, unit_pids(edges.systemctl.show(query.unit)))
+
+
+def _log(edges: Edges, request: Request, _: Mapping[str, bytes]) -> object:
+    return read_log(edges.systemctl, request["unit"], request["most_lines"])
+
+
+def _telemetry(_: Edges, request: Request, __: Mapping[str, bytes]) -> object:
+    return sample(request["since_s"])
+
+
+def _status(edges: Edges, _: Request, __: Mapping[str, bytes]) -> object:
+    return keeping.status(edges)
+
+
+def _forget(edges: Edges, _: Request, __: Mapping[str, bytes]) -> object:
+    edges.state.prepare()
+    return keeping.forget(edges)
+
+
+VERBS: Mapping[str, Verb] = {
+    "observe": _observe,
+    "check": _check,
+    "acquire": _acquire,
+    "apply": _apply,
+    "renew": _renew,
+    "commit": _commit,
+    "restore": _restore,
+    "release": _release,
+    "unlock": _unlock,
+    "unit": _unit,
+    "code": _code,
+    "log": _log,
+    "telemetry": _telemetry,
+    "status": _status,
+    "forget": _forget,
+}
+
+
+def main() -> int:
+    """Run one verb; see the module's docstring."""
+    verb, state_path, *words = sys.argv[1:]
+    program = Program(sys.executable, str(Path(sys.argv[0]).resolve()))
+    edges = open_edges(state_path, program)
+    if verb == "expire":
+        return _expire(edges, words[0])
+    if verb == "watch":
+        return _watch(edges, words[0])
+    if verb == "recover":
+        return _recover(edges)
+    return _answer(edges, verb)
+
+
+def _expire(edges: Edges, lease_id: str) -> int:
+    edges.state.prepare()
+    return 1 if holding.expire(edges, lease_id) is Expiry.UNRESTORED else 0
+
+
+def _recover(edges: Edges) -> int:
+    edges.state.prepare()
+    result = holding.recover(edges)
+    return 1 if result.problems else 0
+
+
+def _watch(edges: Edges, lease_id: str) -> int:
+    """Sleep until a lease expires, then restore; ends with the lease."""
+    while True:
+        record = edges.leases.get(lease_id)
+        remaining_s = edges.leases.remaining_s(record) if record else 0.0
+        edges.clock.sleep(max(remaining_s, 0.0))
+        found = holding.expire(edges, lease_id)
+        if found is Expiry.SETTLED:
+            return 0
+        if found is Expiry.UNRESTORED:
+            edges.clock.sleep(RETRY_S)
+
+
+def _answer(edges: Edges, verb: str) -> int:
+    message = frame.unpack("request", sys.stdin.buffer.read())
+    answered: dict[str, bytes] = {}
+    try:
+        request = {name: wire.decode(v, message.blobs) for name, v in message.header.items()}
+        value = VERBS[verb](edges, request, message.blobs)
+        header: dict[str, Any] = {"answer": wire.encode(value, answered)}
+        code = ExitCode.OK
+    except FleetError as error:
+        header, code = {"failure": encode_failure(error, answered)}, error.exit_code
+    except Exception:  # noqa: BLE001 - whatever happens, the controller is told in a frame
+        bug = _bug(verb)
+        header, code = {"failure": encode_failure(bug, answered)}, bug.exit_code
+    _write(frame.pack("response", message.nonce, header, answered))
+    return int(code)
+
+
+def _bug(verb: str) -> FleetError:
+    return InternalError(
+        f"the agent failed in `{verb}`",
+        why=traceback.format_exc(limit=-4).strip(),
+        next_step="this is a bug in fleetctl; a change that had begun is undone by the dead-man",
+    )
+
+
+def _write(data: bytes) -> None:
+    """Write the answer; nobody may be there any more to read it."""
+    try:
+        view: Sequence[int] = memoryview(data)
+        while view:
+            view = view[os.write(1, bytes(view[:65536])) :]
+    except BrokenPipeError:
+        return

@@ -1,0 +1,175 @@
+"""A restart that is proven: a clean stop, then a start that stays.
+
+`systemctl restart` says little: with Type=simple a missing binary "starts", a crash loop is
+"active" half of the time, and children of the old service may still hold its ports.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Callable, Mapping
+
+from fleetctl.agent import systemd
+from fleetctl.agent.systemd import Systemctl
+from fleetctl.clock import Clock
+from fleetctl.transaction.outcome import ProvenRestart
+from fleetctl.transaction.step import RestartUnit
+
+POLL_S = 0.05
+START_DEADLINE_S = 20.0
+LOG_LINES = 20
+RESTARTING = ("auto-restart", "auto-restart-queued")
+KILL_DEADLINE_S = 10.0
+
+
+class RestartFailed(Exception):
+    """A unit did not stop, or did not start and stay up.
+
+    Attributes:
+        log_lines: the last lines it wrote.
+    """
+
+    def __init__(self, why: str, log_lines: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.log_lines = log_lines
+
+
+class Restarter:
+    """Stops and starts units; `checkpoint` is called while waiting and may raise."""
+
+    def __init__(self, systemctl: Systemctl, clock: Clock, checkpoint: Callable[[], None]) -> None:
+        self._systemctl = systemctl
+        self._clock = clock
+        self._checkpoint = checkpoint
+
+    def restart(self, step: RestartUnit, *, kill: bool = False) -> ProvenRestart:
+        """Stop a unit cleanly, start it, and see it run for `soak_s` without a restart.
+
+        Args:
+            step: the unit and its limits.
+            kill: processes that outlive the stop deadline are killed rather than reported.
+
+        Raises:
+            RestartFailed: with the unit's last log lines.
+        """
+        begin_s = self._clock.monotonic_s()
+        before = systemd.invocation(self._systemctl.show(step.unit))
+        self.stop(step, kill=kill)
+        properties = self._start(step, before)
+        return ProvenRestart(
+            unit=step.unit,
+            invocation_before=before,
+            invocation=systemd.invocation(properties),
+            main_pid=systemd.main_pid(properties),
+            seconds=self._clock.monotonic_s() - begin_s,
+        )
+
+    def stop(self, step: RestartUnit, *, kill: bool = False) -> None:
+        """Stop a unit and wait until no process of it is left.
+
+        Raises:
+            RestartFailed: it was refused, or something is left after `stop_deadline_s`.
+        """
+        properties = self._systemctl.show(step.unit)
+        group, pids = properties.get("ControlGroup", ""), systemd.unit_pids(properties)
+        marks = {pid: systemd.started_ticks(pid) for pid in pids}
+        self._ask("stop", step)
+        if self._is_gone_within(step, group, marks, step.stop_deadline_s):
+            return
+        left = self._left(group, marks)
+        if kill:
+            self._kill(step.unit, left)
+            if self._is_gone_within(step, group, marks, KILL_DEADLINE_S):
+                return
+        names = ", ".join(str(pid) for pid in left) or "none, but it is still deactivating"
+        raise self._failed(
+            step.unit, f"it did not stop within {step.stop_deadline_s:g} s; processes left: {names}"
+        )
+
+    def _ask(self, verb: str, step: RestartUnit) -> None:
+        """Queue a job; a conflicting one of somebody else is an error, not overridden."""
+        words = (verb, "--no-block", "--job-mode=fail", "--no-ask-password", "--", step.unit)
+        said = self._systemctl.run(*words, deadline_s=step.stop_deadline_s + START_DEADLINE_S)
+        if said.exit_code != 0:
+            why = said.errors or said.output or f"exit code {said.exit_code}"
+            raise self._failed(step.unit, f"systemctl {verb}: {why}")
+
+    def _is_gone_within(
+        self, step: RestartUnit, group: str, marks: Mapping[int, int], limit_s: float
+    ) -> bool:
+        deadline_s = self._clock.monotonic_s() + limit_s
+        while True:
+            state = self._systemctl.show(step.unit).get("ActiveState", "")
+            if state in {"inactive", "failed", "unknown", ""} and not self._left(group, marks):
+                return True
+            if self._clock.monotonic_s() > deadline_s:
+                return False
+            self._checkpoint()
+            self._clock.sleep(POLL_S)
+
+    def _left(self, group: str, marks: Mapping[int, int]) -> list[int]:
+        same = [pid for pid, ticks in marks.items() if systemd.started_ticks(pid) == ticks]
+        alive = {pid for pid in same if systemd.is_alive(pid)}
+        if group and group != "/":
+            alive.update(systemd.group_pids(group))
+        return sorted(alive)
+
+    def _kill(self, unit: str, left: list[int]) -> None:
+        self._systemctl.run("kill", "--signal=SIGKILL", "--", unit)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:  # noqa: PERF203 - each may be gone already
+                continue
+
+    def _start(self, step: RestartUnit, before: str) -> dict[str, str]:
+        self._systemctl.run("reset-failed", "--", step.unit)  # our restarts are no crash loop
+        self._ask("start", step)
+        properties = self._wait_until_up(step, before)
+        first = systemd.invocation(properties), systemd.restarts(properties)
+        deadline_s = self._clock.monotonic_s() + step.soak_s
+        while self._clock.monotonic_s() < deadline_s:
+            self._checkpoint()
+            self._clock.sleep(POLL_S)
+            properties = self._systemctl.show(step.unit)
+            self._check_up(step.unit, properties)
+            if (systemd.invocation(properties), systemd.restarts(properties)) != first:
+                raise self._failed(step.unit, "it restarted by itself while it was watched")
+        return properties
+
+    def _wait_until_up(self, step: RestartUnit, before: str) -> dict[str, str]:
+        deadline_s = self._clock.monotonic_s() + START_DEADLINE_S
+        while True:
+            properties = self._systemctl.show(step.unit)
+            current = systemd.invocation(properties)
+            if current and current != before:
+                self._check_up(step.unit, properties)
+                return properties
+            if properties.get("ActiveState") == "failed":
+                self._check_up(step.unit, properties)
+            if self._clock.monotonic_s() > deadline_s:
+                raise self._failed(step.unit, f"it did not start within {START_DEADLINE_S:g} s")
+            self._checkpoint()
+            self._clock.sleep(POLL_S)
+
+    def _check_up(self, unit: str, properties: Mapping[str, str]) -> None:
+        """Refuse what only looks like running."""
+        up = properties.get("ActiveState") in systemd.ON_ITS_WAY
+        if up and properties.get("SubState") not in RESTARTING:
+            return
+        raise self._failed(unit, _why_down(properties))
+
+    def _failed(self, unit: str, why: str) -> RestartFailed:
+        properties = self._systemctl.show(unit)
+        return RestartFailed(why, self._systemctl.log_lines(unit, properties, LOG_LINES))
+
+
+def _why_down(properties: Mapping[str, str]) -> str:
+    state = f"{properties.get('ActiveState')}/{properties.get('SubState')}"
+    status = properties.get("ExecMainStatus", "")
+    result = properties.get("Result", "")
+    if status == "203":
+        return f"its program is missing or cannot be executed (203/EXEC; {state})"
+    told = f"result {result}, exit status {status}" if result or status else "it says no more"
+    return f"it is {state} after the start: {told}"

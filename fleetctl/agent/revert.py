@@ -1,0 +1,306 @@
+"""Bring back what a transaction changed: absolute, repeatable, and blind to who asks."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import enum
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Callable, Sequence
+
+from fleetctl.agent import bytecode, systemd
+from fleetctl.agent.edges import Edges
+from fleetctl.agent.files import (
+    Look,
+    look,
+    remove,
+    remove_if_there,
+    repair_metadata,
+    replace,
+    set_metadata,
+)
+from fleetctl.agent.journal_file import Damage, Journal, JournalFile
+from fleetctl.agent.restart import Restarter, RestartFailed
+from fleetctl.agent.walk import PathRefused, Place, resolved
+from fleetctl.transaction.image import Absent, FileBefore
+from fleetctl.transaction.journal import (
+    Conflicted,
+    Reverted,
+    Reverting,
+    State,
+    UnitRestored,
+    opened,
+    pending_undo,
+    state,
+)
+from fleetctl.transaction.outcome import Conflict, ProvenRestart, Restored
+from fleetctl.transaction.step import (
+    ReloadUnits,
+    RemoveDirectory,
+    RestoreFile,
+    RestoreUnit,
+    Undo,
+)
+
+DIFF_LINES = 200
+DIFF_BYTES = 256 * 1024
+
+
+class OnConflict(enum.Enum):
+    """What to do with a file that is no longer what fleetctl wrote."""
+
+    REPORT = "report"
+    """Leave it, keep the before-image, and leave the transaction open."""
+    OVERWRITE = "overwrite"
+    """Bring the before-image back."""
+    KEEP = "keep"
+    """Leave it and close the transaction."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How to revert.
+
+    Attributes:
+        why: for the journal.
+        on_conflict: what a stranger's change means.
+        at_boot: systemd is about to start the units itself.
+    """
+
+    why: str
+    on_conflict: OnConflict = OnConflict.REPORT
+    at_boot: bool = False
+
+
+@dataclass
+class _Tally:
+    """What happened so far."""
+
+    files: list[str] = field(default_factory=list)
+    restarts: list[ProvenRestart] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    changed: bool = False
+
+    def restored(self, transaction: str, *, over: bool) -> Restored:
+        return Restored(
+            transactions=(transaction,) if over else (),
+            files=tuple(self.files),
+            restarts=tuple(self.restarts),
+            stopped=tuple(self.stopped),
+            conflicts=tuple(self.conflicts),
+            problems=tuple(self.problems),
+        )
+
+
+def revert(edges: Edges, transaction: str, manner: Manner) -> Restored:
+    """Undo one transaction; the lock must be held.
+
+    Never raises for what the host does: problems are part of the answer, and the transaction
+    stays open until they are gone.
+    """
+    file = JournalFile(edges.state, transaction)
+    journal = file.read()
+    if journal.damage is Damage.BROKEN:
+        return _damaged(file, journal)
+    if state(journal.entries) is State.REVERTED:
+        return _Tally().restored(transaction, over=True)
+    if state(journal.entries) is not State.REVERTING:
+        file.append(Reverting(edges.clock.now_s(), manner.why))
+    tally = _Tally()
+    remove_reserves(journal)
+    undos = pending_undo(journal.entries, torn=journal.damage is Damage.TORN)
+    _Reverter(edges, file, manner, tally).run(undos)
+    return _finish(edges, file, manner, tally)
+
+
+def _damaged(file: JournalFile, journal: Journal) -> Restored:
+    by_hand = file.folder / "by-hand.sh"
+    tally = _Tally()
+    tally.problems.append(
+        f"transaction {file.transaction}: {journal.why}; nothing was undone on such evidence. "
+        f"{by_hand} on the host restores every file by hand"
+    )
+    return tally.restored(file.transaction, over=False)
+
+
+def remove_reserves(journal: Journal) -> None:
+    """Give back the disk space that was held for the undo."""
+    for path, _ in opened(journal.entries).reserves:
+        try:
+            with resolved(path, follow=False) as place:
+                remove_if_there(place.directory_fd, place.name)
+        except (OSError, PathRefused):  # noqa: PERF203 - its directory may be gone, and it with it
+            continue
+
+
+def _finish(edges: Edges, file: JournalFile, manner: Manner, tally: _Tally) -> Restored:
+    problem = file.folder / "problem"
+    if tally.problems:
+        with contextlib.suppress(OSError):  # a full disk is a problem that has been told already
+            edges.state.write(problem, "\n".join(tally.problems).encode())
+        return tally.restored(file.transaction, over=False)
+    if problem.exists():
+        problem.unlink()
+    paths = tuple(conflict.path for conflict in tally.conflicts)
+    if paths and manner.on_conflict is OnConflict.REPORT:
+        file.append(Conflicted(edges.clock.now_s(), paths))
+        return tally.restored(file.transaction, over=False)
+    file.append(Reverted(edges.clock.now_s(), kept=paths))
+    return tally.restored(file.transaction, over=True)
+
+
+class _Reverter:
+    """Performs undos, one after the other, whatever becomes of each."""
+
+    def __init__(self, edges: Edges, file: JournalFile, manner: Manner, tally: _Tally) -> None:
+        self._edges = edges
+        self._file = file
+        self._manner = manner
+        self._tally = tally
+
+    def run(self, undos: Sequence[Undo]) -> None:
+        for undo in undos:
+            if isinstance(undo, RestoreFile):
+                self._guarded(undo.before.path, partial(self._file_back, undo))
+            elif isinstance(undo, RemoveDirectory):
+                self._guarded(undo.path, partial(self._directory_gone, undo))
+            elif self._tally.problems:
+                return  # a unit must not start on files that are half of before, half of now
+            elif isinstance(undo, ReloadUnits):
+                self._guarded("systemd's unit files", self._reload)
+            else:
+                self._guarded(undo.step.unit, partial(self._unit_back, undo))
+
+    def _guarded(self, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            self._tally.problems.append(f"{what}: {error.strerror or error}")
+        except (PathRefused, ValueError, RestartFailed, systemd.SystemctlMissing) as error:
+            log = "\n".join(getattr(error, "log_lines", ()))
+            self._tally.problems.append(f"{what}: {error}" + (f"\n{log}" if log else ""))
+
+    def _file_back(self, undo: RestoreFile) -> None:
+        before = undo.before
+        try:
+            with resolved(before.path, follow=False) as place:
+                self._at_place(undo, place)
+        except FileNotFoundError:
+            if not isinstance(before.image, Absent):
+                raise
+        bytecode.bring_back(self._edges.state, before, undo.bytecode_prefix)
+        self._tally.files.append(before.path)
+
+    def _at_place(self, undo: RestoreFile, place: Place) -> None:
+        remove_if_there(place.directory_fd, undo.before.temp)
+        wanted = undo.before.image
+        seen = _look_or_none(place)
+        found = seen.image.sha256 if isinstance(seen, Look) else seen
+        if isinstance(wanted, Absent):
+            if isinstance(seen, Absent):
+                return
+        elif isinstance(seen, Look) and found == wanted.sha256:
+            if seen.image != wanted:
+                repair_metadata(place, wanted)
+            return
+        if found != undo.ours and self._manner.on_conflict is not OnConflict.OVERWRITE:
+            self._tally.conflicts.append(self._conflict(undo, seen))
+            return
+        self._bring_back(undo.before, place, free=isinstance(seen, Absent))
+
+    def _bring_back(self, before: FileBefore, place: Place, *, free: bool) -> None:
+        self._tally.changed = True
+        if isinstance(before.image, Absent):
+            remove(place)
+            return
+        content = self._edges.state.get_object(before.image.sha256)
+        finish = partial(set_metadata, image=before.image)
+        replace(place, before.temp, content, finish, free=free)
+
+    def _conflict(self, undo: RestoreFile, seen: Look | Absent | None) -> Conflict:
+        image = undo.before.image
+        diff = self._diff(undo, seen)
+        if isinstance(image, Absent):
+            return Conflict(undo.before.path, diff, before_object="", mode=None)
+        kept = str(self._edges.state.object_path(image.sha256))
+        return Conflict(undo.before.path, diff, before_object=kept, mode=image.mode)
+
+    def _diff(self, undo: RestoreFile, seen: Look | Absent | None) -> str:
+        if seen is None:
+            return "it is no regular file any more"
+        try:
+            ours = b"" if isinstance(undo.ours, Absent) else self._edges.state.get_object(undo.ours)
+            now = b"" if isinstance(seen, Absent) else seen.content
+            return _unified(ours, now)
+        except (OSError, ValueError) as error:
+            return f"no diff: {error}"
+
+    def _directory_gone(self, undo: RemoveDirectory) -> None:
+        try:
+            with resolved(undo.path, follow=False) as place:
+                os.rmdir(place.name, dir_fd=place.directory_fd)
+                os.fsync(place.directory_fd)
+        except FileNotFoundError:
+            return
+        except OSError:
+            if not os.listdir(undo.path):
+                raise
+            self._tally.conflicts.append(
+                Conflict(undo.path, "somebody put files into it", before_object="", mode=None)
+            )
+
+    def _reload(self) -> None:
+        said = self._edges.systemctl.run("daemon-reload")
+        if said.exit_code != 0:
+            raise OSError(f"daemon-reload: {said.errors}")
+
+    def _unit_back(self, undo: RestoreUnit) -> None:
+        properties = self._edges.systemctl.show(undo.step.unit)
+        now = systemd.unit_before(properties)
+        if now.invocation == undo.before.invocation and now.active == undo.before.active:
+            return
+        if self._manner.at_boot:
+            self._leave_to_boot(undo, now.enabled)
+        elif not undo.before.active:
+            self._restarter().stop(undo.step, kill=True)
+            self._tally.stopped.append(undo.step.unit)
+        elif self._tally.changed or not self._runs_restored(undo.step.unit, now.invocation):
+            proven = self._restarter().restart(undo.step, kill=True)
+            self._file.append(UnitRestored(undo.step.unit, proven.invocation))
+            self._tally.restarts.append(proven)
+
+    def _restarter(self) -> Restarter:
+        return Restarter(self._edges.systemctl, self._edges.clock, checkpoint=lambda: None)
+
+    def _runs_restored(self, unit: str, invocation: str) -> bool:
+        """Tell whether an earlier attempt has restarted the unit on the files of before."""
+        return UnitRestored(unit, invocation) in self._file.read().entries
+
+    def _leave_to_boot(self, undo: RestoreUnit, enabled: str) -> None:
+        """At boot systemd starts what is enabled, after us; the rest that ran is queued."""
+        if undo.before.active and enabled != "enabled":
+            self._edges.systemctl.run("start", "--no-block", "--", undo.step.unit)
+
+
+def _look_or_none(place: Place) -> Look | Absent | None:
+    """Return the file; None for what is no single regular file any more."""
+    try:
+        return look(place)
+    except PathRefused:
+        return None
+
+
+def _unified(ours: bytes, now: bytes) -> str:
+    if max(len(ours), len(now)) > DIFF_BYTES:
+        return f"no diff: {len(ours)} bytes of fleetctl's, {len(now)} now"
+    try:
+        old, new = ours.decode().splitlines(), now.decode().splitlines()
+    except UnicodeDecodeError:
+        return f"no diff: binary, {len(ours)} bytes of fleetctl's, {len(now)} now"
+    lines = list(difflib.unified_diff(old, new, "written by fleetctl", "now", lineterm=""))
+    cut = [f"… {len(lines) - DIFF_LINES} lines more"] if len(lines) > DIFF_LINES else []
+    return "\n".join(lines[:DIFF_LINES] + cut)

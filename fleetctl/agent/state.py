@@ -1,0 +1,185 @@
+"""The agent's own directory on the host: locks, objects, small records.
+
+STATE/                   0700
+  agent/DIGEST.pyz       the agent of each fleetctl that was here
+  lock                   flock: whoever changes the host or a journal holds it
+  lease-lock             flock: held for the instant in which a lease record is changed
+  objects/SHA256         before-images and new files
+  leases/ID.json         live leases
+  transactions/ID/       journal, reserve of disk space, by-hand.sh
+  scratch/               temporary files of ours
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator
+
+from fleetctl.clock import Clock
+from fleetctl.errors import HostError
+
+FOLDERS = ("agent", "objects", "leases", "transactions", "scratch")
+
+
+class StateRefused(HostError):
+    """The agent's directory is not safely ours."""
+
+
+class Busy(HostError):
+    """Another fleetctl process is at work on this host."""
+
+
+class StateDir:
+    """The agent's directory; makes it on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self) -> None:
+        """Make the folders, 0700, and refuse a directory that others could write to."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._own(self.path)
+        for name in FOLDERS:
+            folder = self.path / name
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._own(folder)
+
+    def _own(self, folder: Path) -> None:
+        found = folder.lstat()
+        if folder.is_symlink() or found.st_uid != os.geteuid():
+            raise StateRefused(
+                f"{folder} does not belong to {os.geteuid()} alone",
+                why=f"it is a symlink or owned by {found.st_uid}",
+                next_step="remove it, or name another `state_dir` for this host",
+            )
+        if found.st_mode & 0o077:
+            folder.chmod(0o700)
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether fleetctl ever worked here."""
+        return (self.path / "transactions").is_dir()
+
+    @contextmanager
+    def locked(self, clock: Clock, *, wait_s: float | None) -> Iterator[None]:
+        """Hold the lock under which hosts and journals are changed.
+
+        Args:
+            clock: to wait by.
+            wait_s: how long to wait for another process; None for as long as it takes.
+
+        Raises:
+            Busy: another process held it all the time.
+        """
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _flock(fd, clock, wait_s)
+            yield
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def leases_locked(self) -> Iterator[None]:
+        """Hold the lock for the instant in which a lease record is read and rewritten."""
+        fd = os.open(self.path / "lease-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def object_path(self, digest: str) -> Path:
+        """Return where content of this sha256 lies."""
+        return self.path / "objects" / digest
+
+    def put_object(self, content: bytes) -> str:
+        """Store content durably and return its sha256; the folder is synced by `sync_objects`."""
+        digest = hashlib.sha256(content).hexdigest()
+        path = self.object_path(digest)
+        try:
+            intact = path.read_bytes() == content
+        except FileNotFoundError:
+            intact = False
+        if not intact:
+            self.write(path, content)
+        return digest
+
+    def get_object(self, digest: str) -> bytes:
+        """Return content by its sha256.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            ValueError: it was altered.
+        """
+        content = self.object_path(digest).read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError(f"{self.object_path(digest)} was altered")
+        return content
+
+    def sync_objects(self) -> None:
+        """Make the names of the objects durable."""
+        sync_directory(self.path / "objects")
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a file of our own atomically; its content is durable, its name not yet."""
+        temp = self.path / "scratch" / secrets.token_hex(16)
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            write_all(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temp.rename(path)
+
+    def clear_scratch(self) -> None:
+        """Remove what killed processes left; both locks must be held."""
+        for temp in (self.path / "scratch").iterdir():
+            if temp.is_dir():
+                shutil.rmtree(temp)
+            else:
+                temp.unlink()
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write every byte."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def sync_directory(path: Path) -> None:
+    """Make names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _flock(fd: int, clock: Clock, wait_s: float | None) -> None:
+    if wait_s is None:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return
+    deadline_s = clock.monotonic_s() + wait_s
+    while not _flock_now(fd):
+        if clock.monotonic_s() > deadline_s:
+            raise Busy(
+                "another fleetctl process is at work on this host",
+                why=f"it did not finish within {wait_s:.0f} s",
+                next_step="look at `fleetctl status` and try again",
+            )
+        clock.sleep(0.05)
+
+
+def _flock_now(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
