@@ -20,6 +20,7 @@ from fleetctl.trial.exposure import RoundStats, round_stats
 from fleetctl.trial.outcome import SessionOutcome, classify
 from fleetctl.trial.reply import assemble
 from fleetctl.trial.scenario import (
+    SCENARIO_VERSION,
     Calibration,
     Scenario,
     build_scenario,
@@ -112,6 +113,7 @@ def head_line(plan: TrialPlan) -> dict[str, Any]:
     return {
         "kind": "trial",
         "schema": RECORD_SCHEMA,
+        "scenario": SCENARIO_VERSION,
         "workload": asdict(plan.workload),
         "url": plan.target.shown_url,
         "model": plan.target.model,

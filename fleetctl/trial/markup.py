@@ -101,6 +101,7 @@ def find_leaks(
     if not _is_suspicious(text, tools):
         return ()
     folded_prompt = fold(prompt)
+    folded_prompt += "\n" + split_code(folded_prompt)[0]
     outside, inside = split_code(fold(text))
     found = _scan(outside, folded_prompt, tools, formats)
     quoted = _scan(inside, folded_prompt, tools, formats) if inside else ()

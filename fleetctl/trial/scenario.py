@@ -29,6 +29,8 @@ from fleetctl.trial.workload import CacheMode, ThinkKind, ThinkTime, ToolcallWor
 
 Message = dict[str, Any]
 
+SCENARIO_VERSION = 1  # raise it with any change of what is sent: results stay comparable within one
+
 TOOL = "lookup_order"
 ARGUMENT = "order_id"
 

@@ -1,0 +1,171 @@
+"""Golden sessions get their class and flags, also when every chunk boundary lies elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.trial.classes import Classes, OutcomeClass, classifier_version, load_classes
+from fleetctl.trial.conversation import read_conversations
+from fleetctl.trial.events import Ended, Exchange, Expectation, SessionRecord, SseEvent, Truth
+from fleetctl.trial.outcome import classify
+from fleetctl.trial.sse import SseParser
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "sessions"
+FILES = sorted(GOLDEN.glob("*.json"))
+
+
+def load(file: Path) -> tuple[dict, SessionRecord]:
+    text = file.read_text("utf-8")
+    (record,) = read_conversations(text, file.name)
+    return json.loads(text), record
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_golden_session_has_its_class_and_flags(file):
+    golden, record = load(file)
+    outcome = classify(record)
+    assert outcome.outcome == golden["outcome"]
+    assert set(golden["flags"]) <= set(outcome.flags)
+
+
+def test_every_class_is_covered_by_golden_sessions():
+    seen = Counter(json.loads(file.read_text("utf-8"))["outcome"] for file in FILES)
+    assert set(seen) == set(OutcomeClass)
+    assert min(seen.values()) >= 3
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_stream_cut_at_every_byte_is_the_same_stream(file):
+    golden, record = load(file)
+    stream = golden.get("sse", "").encode()
+    whole = [event.data.encode("utf-8", "surrogateescape") for event in record.exchanges[0].events]
+    for cut in range(len(stream) + 1):
+        parser = SseParser()
+        events = [*parser.feed(stream[:cut]), *parser.feed(stream[cut:])]
+        late, tail = parser.finish()
+        assert [*events, *late] == whole
+        assert tail.decode() == record.exchanges[0].tail
+
+
+def recut(record: SessionRecord, at: int) -> SessionRecord:
+    """The same reply with its text cut at another character: one chunk before, one after."""
+    exchange = record.exchanges[0]
+    events, passed = [], 0
+    for event in exchange.events:
+        try:
+            chunk = json.loads(event.data)
+            delta = chunk["choices"][0]["delta"]
+            key = next(k for k in ("content", "reasoning", "reasoning_content") if delta.get(k))
+        except (ValueError, KeyError, IndexError, StopIteration):
+            events.append(event)
+            continue
+        text = delta[key]
+        cut = min(max(0, at - passed), len(text))
+        passed += len(text)
+        for piece in (text[:cut], text[cut:]):
+            chunk["choices"][0]["delta"] = {key: piece}
+            events.append(SseEvent(event.at_s, json.dumps(chunk)))
+    return replace(record, exchanges=(replace(exchange, events=tuple(events)),))
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.stem.startswith(("leak", "done", "cross", "arg"))],
+    ids=lambda file: file.stem,
+)  # fmt: skip
+def test_a_reply_cut_at_every_character_has_the_same_outcome(file):
+    _, record = load(file)
+    whole = classify(record)
+    for at in range(sum(len(event.data) for event in record.exchanges[0].events) // 60):
+        assert classify(recut(record, at)) == whole
+
+
+def test_the_first_reply_that_is_not_clean_decides():
+    leak = Exchange(
+        round=1,
+        request="",
+        status=200,
+        body=json.dumps({"choices": [{"message": {"content": "<tool_call>"}}]}),
+    )
+    refused = Exchange(round=2, request="", status=None, ended=Ended.CONNECT_FAILED)
+    outcome = classify(SessionRecord(0, Truth(), (leak, refused)))
+    assert (outcome.outcome, outcome.round) == (OutcomeClass.LEAK, 1)
+    assert "connect_failed" in outcome.flags
+
+
+def test_a_session_that_ended_too_early_with_nothing_wrong_is_infra():
+    calls = [{"function": {"name": "f", "arguments": "{}"}}]
+    body = json.dumps({"choices": [{"message": {"tool_calls": calls}, "finish_reason": "stop"}]})
+    exchange = Exchange(round=1, request="", status=200, body=body)
+    truth = Truth(expects=(Expectation(tool="f"), Expectation(contains="x")))
+    assert classify(SessionRecord(0, truth, (exchange,))).outcome is OutcomeClass.INFRA
+    assert classify(SessionRecord(0, truth, ())).outcome is OutcomeClass.INFRA
+
+
+def test_classes_come_in_the_order_of_judgement_and_share_no_flag():
+    classes = load_classes()
+    assert [outcome for outcome, _ in classes.flags] == list(OutcomeClass)
+    flags = [flag for _, own in classes.flags for flag in own]
+    assert len(flags) == len(set(flags))
+
+
+def test_infra_is_neither_corrupt_nor_counted_and_no_tool_is_not_corrupt_by_itself():
+    classes = load_classes()
+    assert classes.uncounted == {OutcomeClass.INFRA}
+    assert classes.corrupt == {
+        OutcomeClass.LEAK,
+        OutcomeClass.BAD_ARGS,
+        OutcomeClass.WRONG_TOOL,
+        OutcomeClass.ARG_MISMATCH,
+        OutcomeClass.CROSS_TALK,
+        OutcomeClass.GARBAGE,
+    }
+
+
+def test_another_set_of_classes_judges_differently():
+    _, record = load(GOLDEN / "no_tool_answer.json")
+    classes = load_classes()
+    lenient = Classes(
+        version=2,
+        flags=tuple((o, own) for o, own in classes.flags if o is not OutcomeClass.NO_TOOL),
+        corrupt=classes.corrupt,
+        uncounted=classes.uncounted,
+        garbage=classes.garbage,
+    )
+    assert classify(record, lenient).outcome is OutcomeClass.DONE
+
+
+def test_the_version_names_code_markup_and_classes():
+    assert classifier_version().count(".") == 2
+
+
+jsonish = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["choices", "delta", "message", "content", "tool_calls", "function", "name", "index",
+             "arguments", "usage", "error", "code", "finish_reason", "reasoning", "id"]
+        ),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(jsonish, jsonish, st.sampled_from([200, 429, 500, None]), st.sampled_from(Ended))
+def test_no_response_can_break_the_classifier(value, request, status, ended):
+    data = json.dumps(value)
+    for exchange in (
+        Exchange(1, json.dumps(request), status=status, ended=ended, body=data),
+        Exchange(1, json.dumps(request), status=status, ended=ended, events=(SseEvent(0, data),)),
+    ):
+        outcome = classify(SessionRecord(0, Truth(values=("a",), foreign=("b",)), (exchange,)))
+        assert outcome.outcome in OutcomeClass
