@@ -132,7 +132,7 @@ VERBS: Mapping[str, Verb] = {
 def main() -> int:
     """Run one verb; see the module's docstring."""
     verb, state_path, *words = sys.argv[1:]
-    program = Program(sys.executable, str(Path(sys.argv[0]).resolve()))
+    program = Program(sys.executable, _zipapp(sys.argv[0]))
     edges = open_edges(state_path, program)
     if verb == "expire":
         return _expire(edges, words[0])
@@ -141,6 +141,12 @@ def main() -> int:
     if verb == "recover":
         return _recover(edges)
     return _answer(edges, verb)
+
+
+def _zipapp(started_from: str) -> str:
+    """Return the zipapp, also when its unpacked form beside it was started."""
+    path = Path(started_from).resolve()
+    return f"{path}.pyz" if path.is_dir() else str(path)
 
 
 def _expire(edges: Edges, lease_id: str) -> int:

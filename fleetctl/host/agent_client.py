@@ -39,44 +39,10 @@ if [ -n "$4" ]; then state=$4
 elif [ -n "$FLEETCTL_STATE" ]; then state=$FLEETCTL_STATE
 elif [ "$(id -u)" = 0 ]; then state=/var/lib/fleetctl
 else state=$HOME/.local/state/fleetctl; fi
-agent=$state/agent/$1.pyz
-if [ -f "$agent" ]; then exec "$2" -I -S "$agent" "$3" "$state"
+agent=$state/agent/$1
+if [ -d "$agent" ] && [ -f "$agent.pyz" ]; then exec "$2" -I -S "$agent" "$3" "$state"
 elif [ -n "$6" ]; then exec "$2" -I -S -c "$6" "$agent" "$1" "$3" "$state"
 else echo; echo "fleetctl-missing $5"; fi
-"""
-
-INSTALL = """\
-import hashlib, os, secrets, sys
-agent, digest, verb, state = sys.argv[1:]
-line = b""
-while not line.startswith(b"fleetctl-agent "):
-    line = b""
-    while not line.endswith(b"\\n"):
-        byte = os.read(0, 1)
-        if not byte: sys.exit("fleetctl: the agent did not arrive")
-        line += byte
-left, content = int(line.split()[1]), b""
-while left:
-    piece = os.read(0, min(left, 65536))
-    if not piece: sys.exit("fleetctl: the agent was cut short")
-    left, content = left - len(piece), content + piece
-if hashlib.sha256(content).hexdigest() != digest:
-    sys.exit("fleetctl: the agent was altered on its way")
-os.makedirs(state, 0o700, exist_ok=True)
-for folder in (state, os.path.dirname(agent)):
-    if not os.path.isdir(folder): os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    if os.path.islink(folder) or found.st_uid != os.geteuid():
-        sys.exit("fleetctl: %s is not a directory of our own" % folder)
-    os.chmod(folder, 0o700)
-temp = "%s.%s" % (agent, secrets.token_hex(16))
-file = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-with os.fdopen(file, "wb") as out:
-    out.write(content); out.flush(); os.fsync(out.fileno())
-os.rename(temp, agent)
-folder = os.open(os.path.dirname(agent), os.O_RDONLY)
-os.fsync(folder); os.close(folder)
-os.execv(sys.executable, [sys.executable, "-I", "-S", agent, verb, state])
 """
 
 
@@ -343,9 +309,10 @@ class Agent:
         return self._run([verb, nonce, ""], message, deadline_s=deadline_s)
 
     def _ship(self, verb: str, nonce: str, message: bytes, *, deadline_s: float) -> Completed:
-        content = agent_bundle().content
-        parcel = f"\nfleetctl-agent {len(content)}\n".encode() + content
-        return self._run([verb, nonce, INSTALL], parcel + message, deadline_s=deadline_s)
+        bundle = agent_bundle()
+        parcel = f"\nfleetctl-agent {len(bundle.content)}\n".encode() + bundle.content
+        words = [verb, nonce, bundle.installer]
+        return self._run(words, parcel + message, deadline_s=deadline_s)
 
     def _run(self, words: Sequence[str], stdin: bytes, *, deadline_s: float) -> Completed:
         verb, nonce, install = words

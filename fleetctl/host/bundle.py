@@ -17,8 +17,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 ENTRY = """\
 import sys
 if sys.version_info < (3, 8):
-    sys.exit("fleetctl needs Python 3.8 or newer on the host, and this is %s (%s)"
-             % (sys.version.split()[0], sys.executable))
+    sys.exit("fleetctl needs Python 3.8 or newer on the host, not " + sys.version.split()[0])
 from fleetctl.agent.main import main
 sys.exit(main())
 """
@@ -26,10 +25,17 @@ sys.exit(main())
 
 @dataclass(frozen=True)
 class Bundle:
-    """The agent's bytes and their sha256 (hex)."""
+    """The agent.
+
+    Attributes:
+        content: the zipapp.
+        digest: its sha256 (hex).
+        installer: program text, for any Python 3, that installs and runs it.
+    """
 
     content: bytes
     digest: str
+    installer: str
 
 
 @functools.cache
@@ -42,7 +48,8 @@ def agent_bundle() -> Bundle:
         for source in _sources(root):
             _add(archive, f"fleetctl/{source.relative_to(root)}", source.read_bytes())
     content = packed.getvalue()
-    return Bundle(content, hashlib.sha256(content).hexdigest())
+    installer = (root / "agent" / "install.py").read_text()
+    return Bundle(content, hashlib.sha256(content).hexdigest(), installer)
 
 
 def _sources(root: Path) -> list[Path]:
