@@ -61,7 +61,10 @@ def facts(result: Result) -> str:
     """Return the machine, and what it was measured to do in the same run."""
     lines = [f"- {name}: {value}" for name, value in result["facts"].items()]
     if "copy_bytes_per_s" in result:
-        lines.append(f"- copy, read plus written: {result['copy_bytes_per_s'] / 1e12:.2f} TB/s")
+        copies = result["copy_bytes_per_s"].items()
+        lines += [
+            f"- copy, read plus written, {name}: {rate / 1e12:.2f} TB/s" for name, rate in copies
+        ]
         rates = result["matmul_flops_per_s"].items()
         lines += [f"- matrix product, {name}: {rate / 1e12:.0f} TFLOP/s" for name, rate in rates]
     lines.append(f"- compute-sanitizer memcheck: {result.get('memcheck', 'not run')}")

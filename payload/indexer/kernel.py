@@ -39,8 +39,8 @@ class LogitsTiling:
 # The best of those that `python -m benchmarks.gpu.indexer --sweep` tries.
 TILINGS = {
     torch.float32: LogitsTiling(block_tokens=64, stages=2, warps=4, programs=132 * 16),
-    torch.bfloat16: LogitsTiling(block_tokens=128, stages=3, warps=4, programs=132 * 16),
-    torch.float8_e4m3fn: LogitsTiling(block_tokens=128, stages=4, warps=4, programs=132 * 16),
+    torch.bfloat16: LogitsTiling(block_tokens=64, stages=2, warps=4, programs=132 * 32),
+    torch.float8_e4m3fn: LogitsTiling(block_tokens=128, stages=2, warps=4, programs=132 * 32),
 }
 
 

@@ -86,13 +86,13 @@ def index_logits(
 def rank_keys(logits: Tensor, lengths: Tensor) -> Tensor:
     """Return int64 keys `[B, S]` that order the columns of each row strictly; invalid ones are -1.
 
-    A larger score ranks higher; among equal scores the smaller column does; -0.0 equals 0.0; NaN
-    ranks below -inf, so that it is chosen only when no number is left.
+    A larger score ranks higher; among equal scores the smaller column does; -0.0 equals 0.0, and
+    NaN counts as -inf, so that it is never preferred to a number.
     """
     column = torch.arange(logits.shape[1], device=logits.device)
-    bits = torch.where(logits == 0, 0.0, logits).contiguous().view(torch.int32).long()
-    ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits) + (1 << 31)
-    ordered = torch.where(logits.isnan(), 0, ordered)  # [B, S], 0 <= ordered < 2**32
+    numbers = torch.where(logits.isnan(), float("-inf"), logits) + 0.0  # the sum ends -0.0
+    bits = numbers.contiguous().view(torch.int32).long()
+    ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits) + (1 << 31)  # < 2**32
     keys = (ordered << 31) | (0x7FFFFFFF - column)
     return torch.where(column < lengths.unsqueeze(1), keys, -1)
 

@@ -1,402 +1,302 @@
-"""Top-k on a GPU by bisection, in a bounded number of passes over each row.
+"""Top-k on a GPU: thin a row out by block maxima, then bisect what is left, on chip.
 
-The contract is `payload.indexer.reference.select_topk`. Every column gets a 64-bit rank that orders
-a row strictly (score first, then the smaller column), so "the k largest" is one set and the k-th
-largest rank is found by deciding its bits from the top: count the ranks at or above a trial, keep
-the bit if they are at least k. Long rows are thinned out first; four launches read them twice:
+The contract is `payload.indexer.reference.select_topk`. Two facts carry it.
 
-1. group maxima: a row is dealt into 2k groups of columns, and each group keeps its largest rank;
-2. bound: the k-th largest of the maxima. At least k ranks reach it, about 1.4 k when the groups are
-   as good as random (1 - 2^(-2k/S) of S columns);
-3. candidates: every chunk lists its columns that reach the bound, in order;
-4. pick: one program a row bisects its candidates, on chip, and writes the chosen columns in order.
+*The k best blocks hold the k best columns.* Cut a row into blocks and rank them by their largest
+score, earlier blocks first among equals. A column outside the k best blocks is beaten by the best
+column of each of them, so k columns beat it. Finding the best blocks is the same problem on a row
+of maxima, a fan of 8 or 16 times shorter; that repeats until a row of maxima fits on chip.
 
-If a row has more candidates than fit on chip (its best columns crowd into few groups), step 4
-bisects the row itself: slower, and just as exact. Short rows need step 4 alone.
+*A bound is found by halving.* Scores, read as integers that sort alike, lie between a bound that at
+least k of them reach and one that fewer do. Counting those that reach the middle halves the gap,
+so at most 32 counts end with exactly k, or with the one value whose ties the column breaks.
 
-Nothing here is ever used as an address before it is checked against the buffer it points into,
-so scores or workspace that somebody else overwrites meanwhile give wrong columns of the
-row (or -1), never a fault.
+The work does not depend on how scores are spread over a row, there is no atomic, and the columns
+come out in ascending order, so equal inputs give equal bytes. One launch a level writes maxima,
+with many programs a row; a last one, with one program a row, goes back down the levels. No number
+read from memory is used as an address before it is checked, so scores or maxima that somebody else
+overwrites meanwhile give wrong columns of the row (or -1), never a fault.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-DIRECT_COLUMNS = 8192  # rows up to here are picked from directly
-GROUP_BLOCK = 64  # columns of one group block: 256 bytes, two full memory transactions
-GROUP_ROWS = 32
-MIN_GROUPS = 512
-TILE = 4096
-MAX_CHUNKS = 64
+ON_CHIP = 16384  # scores that one program holds in registers
+SHORT = 8192  # rows up to here are never thinned out
+LANES = 16  # scores side by side in a tile, of which a thread holds four
+MAXIMA_TILE = 8192  # scores that one program takes maxima of
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How rows of `columns` scores are cut for a given k.
+    """How rows of `columns` scores are thinned out for a given k.
 
     Attributes:
         columns: scores in a row, S.
         k: how many are chosen.
-        groups: column groups of a row, and as many candidates as fit on chip; a power of two.
-        chunks: parts of a row whose candidates are listed apart; a power of two.
-        chunk_columns: columns of a chunk, a multiple of the tile.
-        segment: candidates a chunk can list.
+        fan: columns of a block, and blocks of a block one level up; a power of two.
+        levels: how many times maxima are taken; 0 for short rows.
     """
 
     columns: int
     k: int
-    groups: int
-    chunks: int
-    chunk_columns: int
-    segment: int
+    fan: int
+    levels: int
 
     @staticmethod
     def of(columns: int, k: int) -> Cut:
-        """Return the cut for rows of `columns` scores."""
-        groups = max(MIN_GROUPS, 2 * triton.next_power_of_2(k))
-        chunks = min(MAX_CHUNKS, triton.next_power_of_2(triton.cdiv(columns, TILE)))
-        chunk_columns = TILE * triton.cdiv(triton.cdiv(columns, TILE), chunks)
-        return Cut(columns, k, groups, chunks, chunk_columns, min(chunk_columns, groups))
+        """Return the cut for rows of `columns` scores.
+
+        Raises:
+            ValueError: k is so large that k blocks of two columns do not fit on chip.
+        """
+        fan = min(16, ON_CHIP // triton.next_power_of_2(k))
+        longest = max(SHORT, triton.next_power_of_2(k) * fan)
+        if fan < 2 and columns > longest:
+            raise ValueError(f"k must be at most {ON_CHIP // 2} for rows of {columns}: {k}")
+        levels = 0
+        while triton.cdiv(columns, fan**levels) > longest:
+            levels += 1
+        return Cut(columns, k, fan, levels)
 
     @property
-    def is_direct(self) -> bool:
-        """Whether a row is short enough to be picked from without thinning."""
-        return self.columns <= max(DIRECT_COLUMNS, self.groups)
+    def width(self) -> int:
+        """Maxima of a row at level 1, the widest; padded so that rows stay aligned."""
+        return triton.cdiv(triton.cdiv(self.columns, self.fan), LANES) * LANES
 
     @property
-    def capacity(self) -> int:
-        """Ranks that the last step holds on chip."""
-        return triton.next_power_of_2(self.columns) if self.is_direct else self.groups
+    def top(self) -> int:
+        """Room for the scores or maxima that the last launch starts from; a power of two."""
+        return max(LANES, triton.next_power_of_2(triton.cdiv(self.columns, self.fan**self.levels)))
 
     @property
-    def pick_warps(self) -> int:
-        """Warps of the last step, of which a row has one program."""
-        return max(4 if self.is_direct else 8, min(16, self.capacity // 256))
+    def chosen(self) -> int:
+        """Room for the chosen; a power of two."""
+        return triton.next_power_of_2(self.k)
+
+    @property
+    def warps(self) -> int:
+        """Warps of the last launch: sixteen scores of its largest tile for each thread."""
+        largest = max(self.top, self.chosen * self.fan if self.levels else 0)
+        return max(4, min(32, largest // 512))
 
     @property
     def vector(self) -> int:
         """Scores that can be loaded at once without reading past the end of a row."""
         return 4 if self.columns % 4 == 0 else 1
 
-    @property
-    def rank_bits(self) -> int:
-        """Bits of a rank: 32 of the score, the rest of the column."""
-        return 32 + (self.columns - 1).bit_length()
 
-
-class Workspace(NamedTuple):
-    """What one call writes between its launches; a call must not share it with another.
+@dataclass(frozen=True)
+class Workspace:
+    """What one call keeps between its launches; a call must not share it with another.
 
     Attributes:
-        maxima: `[B, groups]` int64.
-        bounds: `[B]` int64.
-        candidates: `[B, chunks, segment]` int32.
-        counts: `[B, chunks]` int32.
+        maxima: `[B, levels, width]` float32.
     """
 
     maxima: Tensor
-    bounds: Tensor
-    candidates: Tensor
-    counts: Tensor
 
     @staticmethod
     def allocate(batch: int, columns: int, k: int, *, device: torch.device | str) -> Workspace:
         """Return an uninitialised workspace for rows of `columns` scores."""
         cut = Cut.of(columns, k)
-        return Workspace(
-            maxima=torch.empty((batch, cut.groups), dtype=torch.int64, device=device),
-            bounds=torch.empty((batch,), dtype=torch.int64, device=device),
-            candidates=torch.empty(
-                (batch, cut.chunks, cut.segment), dtype=torch.int32, device=device
-            ),
-            counts=torch.empty((batch, cut.chunks), dtype=torch.int32, device=device),
-        )
+        shape = (batch, cut.levels, cut.width)
+        return Workspace(torch.empty(shape, dtype=torch.float32, device=device))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its buffers."""
-        return sum(tensor.nbytes for tensor in self)
+        """Bytes of its buffer."""
+        return self.maxima.nbytes
 
 
 @triton.jit
-def _ranks(b_score, o_column, m_valid, RANK_BITS: tl.constexpr):
-    """Return int64 ranks, larger is better and no two equal; -1 where not valid."""
-    COLUMN_BITS: tl.constexpr = RANK_BITS - 32
-    bits = tl.where(b_score == 0.0, 0.0, b_score).to(tl.uint32, bitcast=True)
-    ordered = tl.where(bits >> 31 == 1, ~bits, bits | 0x80000000)
-    is_nan = b_score != b_score  # noqa: PLR0124 - Triton has no isnan
-    ordered = tl.where(is_nan, 0, ordered)
-    rank = (ordered.to(tl.int64) << COLUMN_BITS) | ((1 << COLUMN_BITS) - 1 - o_column)
-    return tl.where(m_valid, rank, -1)
-
-
-@triton.jit
-def _load_ranks(row, o_column, length, VECTOR: tl.constexpr, RANK_BITS: tl.constexpr):
-    """Return the ranks of a row's columns; those at or past the length are -1."""
+def _load(row, o_column, length, VECTOR: tl.constexpr):
+    """Return a row's scores and which columns are valid; -inf for NaN and where not valid."""
     # A mask that is constant over VECTOR columns lets the compiler load that many at once.
-    m_load = o_column < tl.cdiv(length, VECTOR) * VECTOR
-    b_score = tl.load(row + o_column, mask=m_load, other=0.0)
-    return _ranks(b_score, o_column, o_column < length, RANK_BITS)
+    m_load = (o_column >= 0) & (o_column < tl.cdiv(length, VECTOR) * VECTOR)
+    b_score = tl.load(row + o_column, mask=m_load, other=float("-inf"))
+    m_valid = (o_column >= 0) & (o_column < length)
+    is_number = b_score == b_score  # noqa: PLR0124 - Triton has no isnan
+    return tl.where(m_valid & is_number, b_score, float("-inf")), m_valid
 
 
 @triton.jit
-def _kth_largest(b_rank, k, RANK_BITS: tl.constexpr):
-    """Return the k-th largest of the valid ranks, or 0 if there are no more than k."""
-    bound = tl.zeros((), tl.int64)
-    reaching = tl.sum((b_rank >= 0).to(tl.int32))
-    bit = RANK_BITS - 1
-    while (bit >= 0) & (reaching > k):
-        trial = bound | (tl.full((), 1, tl.int64) << bit)
-        count = tl.sum((b_rank >= trial).to(tl.int32))
-        bound = tl.where(count >= k, trial, bound)
-        reaching = tl.where(count >= k, count, reaching)
-        bit -= 1
-    return bound
-
-
-@triton.jit
-def _group_maxima_kernel(
-    logits,  # [B, S] float32
-    lengths,  # [B] int32
-    maxima,  # [B, GROUPS] int64
-    logits_stride,
-    GROUPS: tl.constexpr,
+def _maxima_kernel(
+    scores,  # [B, S] float32
+    lengths,  # [B] int32, of the rows at level 0
+    maxima,  # [B, blocks] float32
+    scores_stride,
+    maxima_stride,
+    divisor,
+    FAN: tl.constexpr,
     BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
     VECTOR: tl.constexpr,
-    RANK_BITS: tl.constexpr,
 ):
-    """Deal a row's columns into groups like cards, and keep each group's largest rank."""
-    BLOCKS: tl.constexpr = GROUPS // BLOCK
-    i_block = tl.program_id(0)
     i_row = tl.program_id(1).to(tl.int64)
-    length = tl.load(lengths + i_row)
-    row = logits + i_row * logits_stride
-    o_in_block = tl.arange(0, BLOCK)
-    best = tl.full((BLOCK,), -1, tl.int64)
-    for first in range(0, tl.cdiv(length, GROUPS), ROWS):
-        o_deal = first + tl.arange(0, ROWS)
-        # Each deal starts five blocks further on, so that scores with a period of GROUPS spread.
-        o_block = (i_block + 5 * o_deal) % BLOCKS
-        o_column = (o_deal * GROUPS + o_block * BLOCK)[:, None] + o_in_block[None, :]
-        b_rank = _load_ranks(row, o_column, length, VECTOR, RANK_BITS)  # [ROWS, BLOCK]
-        best = tl.maximum(best, tl.max(b_rank, axis=0))
-    tl.store(maxima + i_row * GROUPS + i_block * BLOCK + o_in_block, best)
+    length = tl.cdiv(tl.load(lengths + i_row), divisor)
+    first = tl.program_id(0) * BLOCK
+    if first * FAN >= length:
+        return
+    o_block = first + tl.arange(0, BLOCK)
+    o_column = o_block[:, None] * FAN + tl.arange(0, FAN)[None, :]  # [BLOCK, FAN]
+    b_score, _ = _load(scores + i_row * scores_stride, o_column, length, VECTOR)
+    m_block = o_block < tl.cdiv(length, FAN)
+    tl.store(maxima + i_row * maxima_stride + o_block, tl.max(b_score, axis=1), mask=m_block)
 
 
 @triton.jit
-def _bound_kernel(
-    maxima,  # [B, GROUPS] int64
-    bounds,  # [B] int64
-    k,
-    GROUPS: tl.constexpr,
-    RANK_BITS: tl.constexpr,
-):
-    i_row = tl.program_id(0).to(tl.int64)
-    b_rank = tl.load(maxima + i_row * GROUPS + tl.arange(0, GROUPS))
-    tl.store(bounds + i_row, _kth_largest(b_rank, k, RANK_BITS))
+def _ordered(b_score, m_valid):
+    """Return int32 keys that sort as the scores do; the least int32 where not valid."""
+    bits = (b_score + 0.0).to(tl.int32, bitcast=True)  # the sum turns -0.0 into 0.0
+    return tl.where(m_valid, bits ^ ((bits >> 31) & 0x7FFFFFFF), -(2**31))
 
 
 @triton.jit
-def _candidates_kernel(
-    logits,  # [B, S] float32
-    lengths,  # [B] int32
-    bounds,  # [B] int64
-    candidates,  # [B, CHUNKS, SEGMENT] int32
-    counts,  # [B, CHUNKS] int32
-    logits_stride,
-    CHUNK: tl.constexpr,
-    SEGMENT: tl.constexpr,
-    BLOCK: tl.constexpr,
-    VECTOR: tl.constexpr,
-    RANK_BITS: tl.constexpr,
-):
-    i_chunk = tl.program_id(0)
-    i_row = tl.program_id(1).to(tl.int64)
-    i_segment = i_row * tl.num_programs(0) + i_chunk
-    length = tl.load(lengths + i_row)
-    bound = tl.load(bounds + i_row)
-    row = logits + i_row * logits_stride
-    end = tl.minimum((i_chunk + 1) * CHUNK, length)
-    count = 0
-    for first in range(i_chunk * CHUNK, end, BLOCK):
-        o_column = first + tl.arange(0, BLOCK)
-        m_reach = _load_ranks(row, o_column, end, VECTOR, RANK_BITS) >= bound
-        o_place = count + tl.cumsum(m_reach.to(tl.int32), axis=0) - 1
-        m_fits = m_reach & (o_place < SEGMENT)
-        tl.store(candidates + i_segment * SEGMENT + o_place, o_column, mask=m_fits)
-        count += tl.sum(m_reach.to(tl.int32))
-    tl.store(counts + i_segment, count)
+def _bound(b_key, m_valid, floor, k):
+    """Return a bound and how many keys reach it: k, or more if they are equal, or all there are."""
+    least = tl.min(tl.where(m_valid, b_key, 2**31 - 1)).to(tl.int64)
+    low = tl.maximum(floor, least)
+    high = tl.max(b_key).to(tl.int64) + 1
+    reaching = tl.sum((m_valid & (b_key >= low.to(tl.int32))).to(tl.int32))
+    while (reaching > k) & (high - low > 1):
+        middle = (low + high) >> 1
+        count = tl.sum((b_key >= middle.to(tl.int32)).to(tl.int32))
+        is_enough = count >= k
+        low = tl.where(is_enough, middle, low)
+        high = tl.where(is_enough, high, middle)
+        reaching = tl.where(is_enough, count, reaching)
+    return low, reaching
 
 
 @triton.jit
-def _listed(candidates, counts, i_row, o, LEVELS: tl.constexpr, SEGMENT: tl.constexpr):
-    """Return the columns of the candidates numbered `o`, which of them exist, and how many do."""
-    CHUNKS: tl.constexpr = 1 << LEVELS
-    b_count = tl.load(counts + i_row * CHUNKS + tl.arange(0, CHUNKS))
-    b_end = tl.cumsum(b_count, axis=0)
-    total = tl.sum(b_count)
-    i_chunk = tl.zeros_like(o)
-    for level in tl.static_range(LEVELS):  # bisect for the first chunk that ends behind o
-        i_half = i_chunk + (1 << (LEVELS - 1 - level))
-        i_chunk = tl.where(o >= tl.gather(b_end, i_half - 1, axis=0), i_half, i_chunk)
-    o_place = o - tl.gather(b_end - b_count, i_chunk, axis=0)
-    m_listed = (o < total) & (o_place >= 0) & (o_place < SEGMENT)
-    slots = candidates + (i_row * CHUNKS + i_chunk) * SEGMENT + o_place
-    return tl.load(slots, mask=m_listed, other=0), m_listed, total
+def _running(b_count):
+    """Return the running sums of a tile `[R, C]` in row-major order."""
+    b_row = tl.sum(b_count, axis=1)
+    b_before = tl.cumsum(b_row, axis=0) - b_row
+    return b_before[:, None] + tl.cumsum(b_count, axis=1)
 
 
 @triton.jit
-def _emit(out_row, place, k, o_column, m_chosen):
-    """Write the chosen columns behind `place` and return the next place, at most k."""
-    o_place = place + tl.cumsum(m_chosen.to(tl.int32), axis=0) - 1
-    tl.store(out_row + o_place, o_column, mask=m_chosen & (o_place < k))
-    return tl.minimum(place + tl.sum(m_chosen.to(tl.int32)), k)
+def _choose(b_score, o_column, m_valid, floor, k, chosen, K: tl.constexpr):
+    """Write the columns of the k best of a tile `[R, C]`, in its order, and -1 behind them.
 
-
-@triton.jit
-def _pick_from_row(
-    row,
-    length,
-    k,
-    out_row,
-    BLOCK: tl.constexpr,
-    VECTOR: tl.constexpr,
-    RANK_BITS: tl.constexpr,
-):
-    """Choose from a row in memory, one read of it for each bit of the bound."""
-    bound = tl.zeros((), tl.int64)
-    reaching = length
-    bit = RANK_BITS - 1
-    while (bit >= 0) & (reaching > k):
-        trial = bound | (tl.full((), 1, tl.int64) << bit)
-        count = 0
-        for first in range(0, length, BLOCK):
-            b_rank = _load_ranks(row, first + tl.arange(0, BLOCK), length, VECTOR, RANK_BITS)
-            count += tl.sum((b_rank >= trial).to(tl.int32))
-        bound = tl.where(count >= k, trial, bound)
-        reaching = tl.where(count >= k, count, reaching)
-        bit -= 1
-    place = 0
-    for first in range(0, length, BLOCK):
-        o_column = first + tl.arange(0, BLOCK)
-        b_rank = _load_ranks(row, o_column, length, VECTOR, RANK_BITS)
-        place = _emit(out_row, place, k, o_column, b_rank >= bound)
-    return place
+    Returns the floor for the next level down: at least k of its scores reach it.
+    """
+    b_key = _ordered(b_score, m_valid)
+    low, reaching = _bound(b_key, m_valid, floor, k)
+    bound = low.to(tl.int32)
+    m_above = m_valid & (b_key > bound)
+    m_equal = m_valid & (b_key == bound)
+    # Two running sums in one: a tile holds fewer than 2**16 scores.
+    b_both = _running(m_above.to(tl.uint32) + (m_equal.to(tl.uint32) << 16))
+    b_above = (b_both & 0xFFFF).to(tl.int32)
+    b_equal = (b_both >> 16).to(tl.int32)
+    wanted = k - tl.sum(m_above.to(tl.int32))
+    o_place = b_above + tl.minimum(b_equal, wanted) - 1
+    m_chosen = (m_above | (m_equal & (b_equal <= wanted))) & (o_place >= 0) & (o_place < k)
+    tl.store(chosen + o_place, o_column, mask=m_chosen)
+    o_tail = tl.sum(m_chosen.to(tl.int32)) + tl.arange(0, K)
+    tl.store(chosen + o_tail, -1, mask=o_tail < k)
+    return tl.where(reaching >= k, low, -(2**31) + 1)
 
 
 @triton.jit
 def _pick_kernel(
     logits,  # [B, S] float32
     lengths,  # [B] int32
-    candidates,  # [B, 1 << LEVELS, SEGMENT] int32; unused when DIRECT
-    counts,  # [B, 1 << LEVELS] int32; unused when DIRECT
-    out,  # [B, k] int32
+    maxima,  # [B, LEVELS, WIDTH] float32; unused without levels
+    out,  # [B, k] int32; holds numbers of blocks on the way down
     logits_stride,
     out_stride,
     k,
-    CAPACITY: tl.constexpr,
+    K: tl.constexpr,
+    TOP: tl.constexpr,
     LEVELS: tl.constexpr,
-    SEGMENT: tl.constexpr,
-    DIRECT: tl.constexpr,
-    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    FAN: tl.constexpr,
+    LANES: tl.constexpr,
     VECTOR: tl.constexpr,
-    RANK_BITS: tl.constexpr,
 ):
     i_row = tl.program_id(0).to(tl.int64)
     length = tl.load(lengths + i_row)
-    row = logits + i_row * logits_stride
-    out_row = out + i_row * out_stride
-    o = tl.arange(0, CAPACITY)
-    if DIRECT:
-        o_column, m_valid, total = o, o < length, length
+    chosen = out + i_row * out_stride
+    logits += i_row * logits_stride
+    maxima += i_row * LEVELS * WIDTH
+    o_column = tl.arange(0, TOP // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    if LEVELS == 0:
+        b_score, m_valid = _load(logits, o_column, length, VECTOR)
     else:
-        o_column, m_listed, total = _listed(candidates, counts, i_row, o, LEVELS, SEGMENT)
-        m_valid = m_listed & (o_column >= 0) & (o_column < length)
-    if total <= CAPACITY:
-        b_score = tl.load(row + o_column, mask=m_valid, other=0.0)
-        b_rank = _ranks(b_score, o_column, m_valid, RANK_BITS)
-        bound = _kth_largest(b_rank, k, RANK_BITS)
-        place = _emit(out_row, 0, k, o_column, b_rank >= bound)
-    else:
-        place = _pick_from_row(row, length, k, out_row, BLOCK, VECTOR, RANK_BITS)
-    for first in range(place, k, BLOCK):
-        o_tail = first + tl.arange(0, BLOCK)
-        tl.store(out_row + o_tail, -1, mask=o_tail < k)
+        top = maxima + (LEVELS - 1) * WIDTH
+        b_score, m_valid = _load(top, o_column, tl.cdiv(length, FAN**LEVELS), 4)
+    floor = tl.full((), -(2**31) + 1, tl.int64)
+    floor = _choose(b_score, o_column, m_valid, floor, k, chosen, K)
+    for step in tl.static_range(LEVELS):
+        tl.debug_barrier()  # the blocks just written are read by other threads
+        o_k = tl.arange(0, K)
+        b_block = tl.load(chosen + o_k, mask=o_k < k, other=-1)
+        o_column = b_block[:, None] * FAN + tl.arange(0, FAN)[None, :]  # negative for no block
+        if step == LEVELS - 1:
+            b_score, m_valid = _load(logits, o_column, length, VECTOR)
+        else:
+            below = maxima + (LEVELS - 2 - step) * WIDTH
+            below_length = tl.cdiv(length, FAN ** (LEVELS - 1 - step))
+            b_score, m_valid = _load(below, o_column, below_length, 4)
+        floor = _choose(b_score, o_column, m_valid, floor, k, chosen, K)
 
 
-def _thin_out(logits: Tensor, lengths: Tensor, cut: Cut, workspace: Workspace) -> None:
-    """List each row's candidates in the workspace."""
-    batch = logits.shape[0]
-    maxima, bounds, candidates, counts = workspace
-    _group_maxima_kernel[(cut.groups // GROUP_BLOCK, batch)](
-        logits,
-        lengths,
-        maxima,
-        logits.stride(0),
-        GROUPS=cut.groups,
-        BLOCK=GROUP_BLOCK,
-        ROWS=GROUP_ROWS,
-        VECTOR=cut.vector,
-        RANK_BITS=cut.rank_bits,
-        num_warps=4,
-    )
-    _bound_kernel[(batch,)](
-        maxima, bounds, cut.k, GROUPS=cut.groups, RANK_BITS=cut.rank_bits, num_warps=8
-    )
-    _candidates_kernel[(cut.chunks, batch)](
-        logits,
-        lengths,
-        bounds,
-        candidates,
-        counts,
-        logits.stride(0),
-        CHUNK=cut.chunk_columns,
-        SEGMENT=cut.segment,
-        BLOCK=TILE,
-        VECTOR=cut.vector,
-        RANK_BITS=cut.rank_bits,
-        num_warps=8,
-    )
+def _take_maxima(logits: Tensor, lengths: Tensor, cut: Cut, maxima: Tensor) -> None:
+    """Fill the levels of `maxima` from the bottom."""
+    scores, width = logits, cut.columns
+    for level in range(cut.levels):
+        width = triton.cdiv(width, cut.fan)
+        block = MAXIMA_TILE // cut.fan
+        _maxima_kernel[(triton.cdiv(width, block), logits.shape[0])](
+            scores,
+            lengths,
+            maxima[:, level],
+            scores.stride(0),
+            maxima.stride(0),
+            cut.fan**level,
+            FAN=cut.fan,
+            BLOCK=block,
+            VECTOR=4 if level else cut.vector,
+            num_warps=4,
+        )
+        scores = maxima[:, level]
 
 
-def pick(
-    logits: Tensor, lengths: Tensor, cut: Cut, candidates: Tensor, counts: Tensor, out: Tensor
-) -> None:
-    """Launch the last step: choose from the listed candidates, or from short rows directly.
+def pick(logits: Tensor, lengths: Tensor, cut: Cut, maxima: Tensor, out: Tensor) -> None:
+    """Launch the last step: from the top level of `maxima` down to the chosen columns.
 
     Args:
         logits: `[B, S]` float32.
         lengths: `[B]` int32.
         cut: how the rows were cut.
-        candidates: `[B, chunks, segment]` int32; unused for short rows.
-        counts: `[B, chunks]` int32; unused for short rows.
+        maxima: `[B, levels, width]` float32; unused without levels.
         out: `[B, k]` int32, written.
     """
     _pick_kernel[(logits.shape[0],)](
         logits,
         lengths,
-        candidates,
-        counts,
+        maxima,
         out,
         logits.stride(0),
         out.stride(0),
         cut.k,
-        CAPACITY=cut.capacity,
-        LEVELS=cut.chunks.bit_length() - 1,
-        SEGMENT=cut.segment,
-        DIRECT=cut.is_direct,
-        BLOCK=TILE,
+        K=cut.chosen,
+        TOP=cut.top,
+        LEVELS=cut.levels,
+        WIDTH=cut.width,
+        FAN=cut.fan,
+        LANES=LANES,
         VECTOR=cut.vector,
-        RANK_BITS=cut.rank_bits,
-        num_warps=cut.pick_warps,
+        num_warps=cut.warps,
     )
 
 
@@ -419,8 +319,8 @@ def select_topk(
 ) -> Tensor:
     """Return the columns of each row's k largest scores: `[B, k]` int32, -1 where there are fewer.
 
-    The same set as `reference.select_topk`, in ascending order of column, so equal inputs give
-    equal bytes. Nothing waits for the device, so it can be captured.
+    The same set as `reference.select_topk`, in ascending order of column. Nothing waits for the
+    device, so it can be captured.
 
     Args:
         logits: `[B, S]` float32.
@@ -430,17 +330,17 @@ def select_topk(
         workspace: as `Workspace.allocate(B, S, k)` returns it; allocated when None.
 
     Raises:
-        ValueError: a dtype or stride the kernels were not written for, or k < 1.
+        ValueError: a dtype, stride or k the kernels were not written for.
     """
     _check(logits, lengths, k)
     batch, columns = logits.shape
     cut = Cut.of(columns, k)
     if out is None:
         out = torch.empty((batch, k), dtype=torch.int32, device=logits.device)
-    candidates = counts = out
-    if not cut.is_direct:
+    maxima = logits
+    if cut.levels:
         workspace = workspace or Workspace.allocate(batch, columns, k, device=logits.device)
-        _thin_out(logits, lengths, cut, workspace)
-        candidates, counts = workspace.candidates, workspace.counts
-    pick(logits, lengths, cut, candidates, counts, out)
+        maxima = workspace.maxima
+        _take_maxima(logits, lengths, cut, maxima)
+    pick(logits, lengths, cut, maxima, out)
     return out

@@ -13,7 +13,7 @@ import sys
 import pytest
 import torch
 
-F32, I32, I64 = "*fp32", "*i32", "*i64"
+F32, I32 = "*fp32", "*i32"
 
 
 def kernels():
@@ -54,20 +54,15 @@ def kernels():
 
 def selection(module, k):
     cut = module.Cut.of(131072, k)
-    row = {"logits": F32, "lengths": I32, "logits_stride": "i32"}
-    lists = {"candidates": I32, "counts": I32}
-    shared = {"VECTOR": cut.vector, "RANK_BITS": cut.rank_bits}
-    groups = {"GROUPS": cut.groups, "RANK_BITS": cut.rank_bits}
-    maxima = dict(shared, GROUPS=cut.groups, BLOCK=module.GROUP_BLOCK, ROWS=module.GROUP_ROWS)
-    chunks = dict(shared, CHUNK=cut.chunk_columns, SEGMENT=cut.segment, BLOCK=module.TILE)
-    pick = dict(shared, CAPACITY=cut.capacity, LEVELS=cut.chunks.bit_length() - 1)
-    pick |= {"SEGMENT": cut.segment, "DIRECT": False, "BLOCK": module.TILE}
-    out = {"out": I32, "out_stride": "i32", "k": "i32"}
+    types = {"logits": F32, "scores": F32, "lengths": I32, "maxima": F32, "out": I32}
+    integers = ("k", "divisor", "logits_stride", "scores_stride", "maxima_stride", "out_stride")
+    types |= dict.fromkeys(integers, "i32")
+    maxima = {"FAN": cut.fan, "BLOCK": module.MAXIMA_TILE // cut.fan, "VECTOR": cut.vector}
+    pick = {"K": cut.chosen, "TOP": cut.top, "LEVELS": cut.levels, "WIDTH": cut.width}
+    pick |= {"FAN": cut.fan, "LANES": module.LANES, "VECTOR": cut.vector}
     return [
-        (f"maxima {k}", module._group_maxima_kernel, row | {"maxima": I64}, maxima, 4),
-        (f"bound {k}", module._bound_kernel, {"maxima": I64, "bounds": I64, "k": "i32"}, groups, 8),
-        (f"list {k}", module._candidates_kernel, row | lists | {"bounds": I64}, chunks, 8),
-        (f"pick {k}", module._pick_kernel, row | lists | out, pick, cut.pick_warps),
+        (f"maxima {k}", module._maxima_kernel, types, maxima, 4),
+        (f"pick {k}", module._pick_kernel, types, pick, cut.warps),
     ]
 
 
@@ -77,9 +72,14 @@ def compiled(function, types, consts, warps):
     from triton.compiler import ASTSource
 
     names = list(function.arg_names)
+    types = {name: types[name] for name in types if name in names}
     signature = {name: types.get(name, "constexpr") for name in names}
     values = {(names.index(name),): value for name, value in consts.items()}
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in types if name != "k"}
+    aligned = {
+        (names.index(name),): [["tt.divisibility", 16]]
+        for name in types
+        if name not in ("k", "divisor")
+    }
     source = ASTSource(function, signature, values, aligned)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
 
@@ -111,13 +111,11 @@ def test_every_kernel_compiles_for_hopper_with_the_instructions_it_was_written_f
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert len(report) == 10
+    assert len(report) == 6
     for name in ("logits bf16", "logits fp8e4nv"):
         assert report[name]["is_wgmma"]
         assert report[name]["is_async_copy"]
-    assert all(
-        report[f"{step} {k}"]["is_wide_load"] for step in ("maxima", "list") for k in (512, 2048)
-    )
+    assert all(report[f"maxima {k}"]["is_wide_load"] for k in (512, 2048))
 
 
 if __name__ == "__main__":
