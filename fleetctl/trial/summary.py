@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fleetctl.trial.classes import OutcomeClass, classifier_version, load_classes
@@ -88,7 +88,7 @@ class TrialResult:
     corrupted: int
     counts: tuple[tuple[OutcomeClass, int], ...]
     outcomes: tuple[SessionOutcome, ...] = ()
-    exposure: Exposure = Exposure()  # noqa: RUF009 - frozen
+    exposure: Exposure = field(default_factory=Exposure)
     client: ClientHealth | None = None
     invalid_because: tuple[str, ...] = ()
     classifier: str = ""

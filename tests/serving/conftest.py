@@ -223,8 +223,9 @@ class FakeOpenAI:
 def _wrong_value(asked: dict) -> dict:
     message = answer(asked)
     text = json.dumps(message)
-    value = VALUE_PATTERN.findall(text)[0]
-    return json.loads(text.replace(value, "ZZ-0000-Z"))
+    for value in VALUE_PATTERN.findall(text):
+        text = text.replace(value, "ZZ-0000-Z")
+    return json.loads(text)
 
 
 _MESSAGES: dict[str, Callable[[dict], dict]] = {

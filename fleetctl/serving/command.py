@@ -1,0 +1,166 @@
+"""Runs a user's own program as the workload: no shell, a deadline, everything it says kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.clock import Clock
+from fleetctl.errors import InputError, Interrupted
+from fleetctl.serving.target import Target
+from fleetctl.trial.command_result import command_result
+from fleetctl.trial.summary import CommandRun, TrialResult
+from fleetctl.trial.workload import CommandWorkload
+
+POLL_S = 0.05
+KILL_AFTER_S = 3.0
+TAIL_BYTES = 4_000
+READ_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class CommandTrial:
+    """One run of the program.
+
+    Attributes:
+        workload: the program.
+        target: the server it exercises.
+        root_seed: the experiment's seed; both arms get the same.
+        run_index: number of the run.
+        arm: control or treatment.
+    """
+
+    workload: CommandWorkload
+    target: Target
+    root_seed: int = 0
+    run_index: int = 0
+    arm: str = ""
+
+
+def run_command(
+    trial: CommandTrial,
+    folder: Path,
+    clock: Clock,
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> TrialResult:
+    """Run the program to its end and return what it reports.
+
+    Its output is in `stdout.txt` and `stderr.txt` of the folder, its JSON in `result.json`. A
+    program that fails, or overruns its deadline, or says nothing gives an invalid result.
+
+    Args:
+        trial: what to run, against what.
+        folder: keeps its output; made when missing.
+        clock: for the deadline.
+        is_stopped: asked many times a second; when it says yes, the program is killed.
+
+    Raises:
+        InputError: the program can't be started.
+        Interrupted: `is_stopped` said so; the program and its children are gone.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    result_path = folder / "result.json"
+    result_path.unlink(missing_ok=True)
+    began_s = clock.monotonic_s()
+    with (folder / "stdout.txt").open("wb") as out, (folder / "stderr.txt").open("wb") as err:
+        program = _start(trial, result_path, out.fileno(), err.fileno())
+        try:
+            is_timed_out = not _wait(program, trial.workload.deadline_s, clock, is_stopped)
+        finally:
+            _kill_all(program)
+    stdout = _tail(folder / "stdout.txt", READ_BYTES)
+    run = CommandRun(
+        argv=trial.workload.argv,
+        exit_code=_exit_code(program.returncode),
+        is_timed_out=is_timed_out,
+        reported_by="nothing",
+        stdout_tail=stdout[-TAIL_BYTES:],
+        stderr_tail=_tail(folder / "stderr.txt", TAIL_BYTES),
+        wall_s=clock.monotonic_s() - began_s,
+    )
+    reported = _tail(result_path, READ_BYTES) if result_path.exists() else None
+    return command_result(run, stdout=stdout, result_file=reported)
+
+
+def command_environ(trial: CommandTrial, result_path: Path) -> dict[str, str]:
+    """Return the variables that the program gets beside its own environment."""
+    target = trial.target
+    secret = {"FLEETCTL_API_KEY": target.api_key} if target.api_key else {}
+    return {
+        "FLEETCTL_URL": target.url,
+        "FLEETCTL_MODEL": target.model,
+        "FLEETCTL_SEED": str(trial.root_seed),
+        "FLEETCTL_RUN": str(trial.run_index),
+        "FLEETCTL_ARM": trial.arm,
+        "FLEETCTL_RESULT": str(result_path.absolute()),
+        **secret,
+        **dict(trial.workload.environ),
+    }
+
+
+def _start(trial: CommandTrial, result_path: Path, out: int, err: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            trial.workload.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=trial.workload.cwd,
+            env={**os.environ, **command_environ(trial, result_path)},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InputError(
+            f"the workload's program can't be started: {trial.workload.argv[0]}",
+            why=error.strerror or str(error),
+            next_step="check argv in [workload]; no shell is involved",
+        ) from error
+
+
+def _wait(
+    program: subprocess.Popen[bytes],
+    deadline_s: float,
+    clock: Clock,
+    is_stopped: Callable[[], bool],
+) -> bool:
+    """Wait for the program's end; False when the deadline came first."""
+    until_s = clock.monotonic_s() + deadline_s
+    while program.poll() is None:
+        if is_stopped():
+            raise Interrupted(
+                "the workload was stopped",
+                why="an end was asked for",
+                next_step="its output so far is kept; repeat the trial",
+            )
+        if clock.monotonic_s() >= until_s:
+            return False
+        clock.sleep(POLL_S)
+    return True
+
+
+def _kill_all(program: subprocess.Popen[bytes]) -> None:
+    """End the program and all it started: first politely, then for good."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, how)
+        # not the clock's sleep, which may raise: nothing may keep us from the second signal
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.wait(KILL_AFTER_S)
+    program.wait()
+
+
+def _exit_code(returncode: int) -> int:
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def _tail(path: Path, most_bytes: int) -> str:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most_bytes))
+        return file.read().decode("utf-8", "replace")
