@@ -69,7 +69,8 @@ def what_is_permitted(directory: Path) -> Permitted:
     if not problem:
         return Permitted("")
     # a container's own root is often an overlay, on which no other can write
-    return Permitted(_try(directory, cgroup, "tmpfs"), disk_on_tmpfs=True)
+    problem = _try(directory, cgroup, "tmpfs")
+    return Permitted(problem, disk_on_tmpfs=not problem)
 
 
 def _try(directory: Path, cgroup: Path, *options: str) -> str:

@@ -29,6 +29,41 @@ KEPT_VARIABLES = ("PATH", "LANG", "FLEETCTL_LAB_HOST")
 PACE = ("MinimumYield=0.05", "InitLoopSleep=1")
 STAMP_PERIOD_S = 0.1
 BOOT = "boot"
+INIT = "init"
+# of the replacement's verbs those that stay within the host: `halt`, for one, signals the
+# first process of the machine
+VERBS = frozenset(
+    {
+        "cat",
+        "clean",
+        "daemon-reexec",
+        "daemon-reload",
+        "disable",
+        "enable",
+        "get-default",
+        "is-active",
+        "is-enabled",
+        "is-failed",
+        "is-system-running",
+        "kill",
+        "list-dependencies",
+        "list-unit-files",
+        "list-units",
+        "mask",
+        "reload",
+        "reload-or-restart",
+        "reset-failed",
+        "restart",
+        "show",
+        "show-environment",
+        "start",
+        "status",
+        "stop",
+        "try-restart",
+        "unmask",
+        "version",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +111,9 @@ def main(arguments: list[str]) -> int:
     if words == [BOOT]:
         words = _become_first_process(host_dir)
     manager: Any = importlib.import_module("systemctl2.systemctl3")
-    _extend(manager, host_dir, is_first_process=words == ["init"])
+    is_first_process = words == [INIT]
+    _extend(manager, host_dir, is_first_process=is_first_process)
+    _confine(manager, VERBS | {INIT} if is_first_process else VERBS)
     os.environ |= {"LANG": os.environ.get("LANG", "C.UTF-8")}
     for name in set(os.environ) - set(KEPT_VARIABLES):
         del os.environ[name]
@@ -92,7 +129,7 @@ def _become_first_process(host_dir: Path) -> list[str]:
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     threading.Thread(target=_stamp_logs, args=(host_dir,), daemon=True).start()
-    return ["init"]
+    return [INIT]
 
 
 def _stamp_logs(host_dir: Path) -> None:
@@ -126,6 +163,18 @@ def _extend(manager: Any, host_dir: Path, *, is_first_process: bool) -> None:  #
 
     manager.Systemctl.do_start_service_from = start
     manager.Systemctl.each_unit_items = items
+
+
+def _confine(manager: Any, verbs: frozenset[str]) -> None:  # noqa: ANN401 - as above
+    run_command = manager.runcommand
+
+    def confined(verb: str, *words: str) -> int:
+        if verb not in verbs:
+            sys.stderr.write(f"systemctl {verb}: not on a host made of processes\n")
+            return 1
+        return int(run_command(verb, *words) or 0)
+
+    manager.runcommand = confined
 
 
 def _record_start(host_dir: Path, unit: str, log: Path, *, by_itself: bool) -> None:

@@ -49,13 +49,20 @@ sys.path.append(sys.argv.pop(1))
 from fleetctl.lab.{module} import main
 sys.exit(main(sys.argv[1:]))' {packages} {host_dir} "$@"
 """
+# what would act on the machine, not on the host
+REFUSED = ("halt", "poweroff", "reboot", "shutdown", "systemd-run")
+REFUSAL = """\
+#!/bin/sh
+echo "$(basename "$0"): not on a host made of processes" >&2
+exit 1
+"""
 SSH_UNIT = """\
 [Unit]
 Description=OpenSSH server
 
 [Service]
 ExecStart={sshd} -D -e -f {host_dir}/etc/ssh/sshd_config
-ExecReload=/bin/kill -HUP $MAINPID
+ExecStop=/bin/kill -TERM $MAINPID
 KillMode=process
 Restart=on-failure
 RestartSec=1
@@ -161,10 +168,12 @@ class ProcessHosts:
         packages = Path(__file__).resolve().parents[2]
         names = {"python": sys.executable, "packages": str(packages), "host_dir": str(host_dir)}
         quoted = {name: shlex.quote(value) for name, value in names.items()}
+        programs = dict.fromkeys(REFUSED, REFUSAL)
         for program in ("systemctl", "journalctl"):
-            path = host_dir / "bin" / program
-            path.write_text(WRAPPER.format(module=f"process_{program}", **quoted), encoding="utf-8")
-            path.chmod(0o755)
+            programs[program] = WRAPPER.format(module=f"process_{program}", **quoted)
+        for program, text in programs.items():
+            (host_dir / "bin" / program).write_text(text, encoding="utf-8")
+            (host_dir / "bin" / program).chmod(0o755)
         if shutil.which("python3", path=SYSTEM_PATH) is None:
             (host_dir / "bin/python3").symlink_to(self.record.python)
 
