@@ -1,0 +1,81 @@
+"""How deep the main stream's dense layers must be to take about as long as the indexer beside them.
+
+Production balances the two branches by hand, so that neither stream waits. Here the machine
+decides: both branches are timed at start-up, and the depth follows from it.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from payload.cache.layout import PAGE_TOKENS
+from payload.device.contract import Device
+from payload.engine import kernels
+from payload.engine.config import EngineConfig
+from payload.indexer.contract import IndexerParts
+
+TYPICAL_ROWS = 40
+TYPICAL_TOKENS = 640
+SHARE = 0.9  # of the indexer's time
+DEPTHS = (4, 64)
+REPEATS = 5
+
+
+def balanced_depth(
+    config: EngineConfig, index: IndexerParts, device: Device, log: logging.Logger
+) -> int:
+    """Return the number of dense layers, and log the timing it comes from."""
+    indexer_s = _median_s(_indexer(config, index, device), device)
+    dense_s = _median_s(_dense(config, device), device)
+    depth = min(max(round(SHARE * indexer_s / dense_s), DEPTHS[0]), DEPTHS[1])
+    log.info(
+        "branches: indexer %.2f ms, dense layer %.3f ms at %d rows of %d tokens -> depth %d",
+        indexer_s * 1e3,
+        dense_s * 1e3,
+        TYPICAL_ROWS,
+        TYPICAL_TOKENS,
+        depth,
+    )
+    return depth
+
+
+def _median_s(work: Callable[[], object], device: Device) -> float:
+    times = []
+    for _ in range(REPEATS):
+        device.synchronize()
+        started = time.perf_counter()
+        work()
+        device.synchronize()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def _indexer(config: EngineConfig, index: IndexerParts, device: Device) -> Callable[[], object]:
+    where, shape = device.torch_device, config.model
+    rows, pages = min(TYPICAL_ROWS, config.max_batch), TYPICAL_TOKENS // PAGE_TOKENS
+    q = torch.ones((rows, shape.heads, shape.code_dim), dtype=torch.bfloat16, device=where)
+    weights = torch.ones((rows, shape.heads), device=where)
+    pool = torch.ones((rows * pages, PAGE_TOKENS, shape.code_dim), device=where).bfloat16()
+    table = torch.arange(rows * pages, dtype=torch.int32, device=where).view(rows, pages)
+    lengths = torch.full((rows,), TYPICAL_TOKENS, dtype=torch.int32, device=where)
+    logits = torch.empty((rows, config.context_tokens), device=where)
+    columns = torch.empty((rows, shape.top_k), dtype=torch.int32, device=where)
+
+    def run() -> None:
+        index.score(q, weights, pool, table, lengths, out=logits)
+        index.select(logits, lengths, out=columns)
+
+    return run
+
+
+def _dense(config: EngineConfig, device: Device) -> Callable[[], object]:
+    where, width = device.torch_device, config.model.width
+    x = torch.ones((min(TYPICAL_ROWS, config.max_batch), width), device=where)
+    weight = torch.eye(width, device=where)
+    out = torch.empty_like(x)
+    return lambda: kernels.dense(x, weight, out=out)

@@ -1,0 +1,59 @@
+"""The engine's sizes, fixed for the life of the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from payload.cache.layout import PAGE_TOKENS
+
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shapes of the glass box.
+
+    Attributes:
+        layers: each one follows one pointer; the last one reads the token.
+        code_dim: values of a code vector, and of an index key, a K and a V.
+        heads: index heads.
+        width: of the dense layers that make the attention's query.
+        depth: how many dense layers the main stream runs beside the indexer.
+        top_k: positions that attention sees.
+        seed: of the code vectors.
+    """
+
+    layers: int = 4
+    code_dim: int = 128
+    heads: int = 16
+    width: int = 512
+    depth: int = 12
+    top_k: int = 64
+    seed: int = 20_260_101
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Sizes of the engine.
+
+    Attributes:
+        model: the model's shapes.
+        max_batch: sequences that run at once.
+        context_tokens: the longest context: prompt, program and reply.
+        cache_pages: pages of each pool, the padding page included.
+    """
+
+    model: ModelConfig = ModelConfig()
+    max_batch: int = 48
+    context_tokens: int = 4096
+    cache_pages: int = 1024
+
+    @property
+    def pages_per_row(self) -> int:
+        """Columns of a page table."""
+        return self.context_tokens // PAGE_TOKENS
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Batch sizes to capture, ascending; the largest is `max_batch`."""
+        return (*(size for size in BUCKETS if size < self.max_batch), self.max_batch)

@@ -1,0 +1,72 @@
+"""The model's kernels: each reads its inputs, writes `out`, and keeps no memory of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+SHARPNESS = 0.5  # exp(-0.5 * 60) between the right position and the best wrong one
+
+
+def lookup(table: Tensor, ids: Tensor, *, out: Tensor) -> Tensor:
+    """`out[b] = table[ids[b]]`."""
+    return torch.index_select(table, 0, ids, out=out)
+
+
+def dense(x: Tensor, weight: Tensor, *, out: Tensor) -> Tensor:
+    """`out = x @ weight`."""
+    return torch.mm(x, weight, out=out)
+
+
+def mean_of(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
+    """`out = (first + second) / 2`."""
+    return torch.add(first, second, out=out).mul_(0.5)
+
+
+def cast(x: Tensor, *, out: Tensor) -> Tensor:
+    """Convert to the dtype of `out`, whatever its shape."""
+    return out.copy_(x.view(out.shape))
+
+
+def inverse_rms(x: Tensor, *, out: Tensor) -> Tensor:
+    """`out[b] = 1 / sqrt(mean of x[b]^2)`; padded rows of zeros give 1 / sqrt(eps)."""
+    return torch.rsqrt(x.square().mean(dim=1).add_(1e-6), out=out)
+
+
+def head_weights(x: Tensor, scale: float, *, out: Tensor) -> Tensor:
+    """`out[b, h] = scale / rms(x[b])`, the same for every head."""
+    norm = torch.rsqrt(x.square().mean(dim=1, keepdim=True).add_(1e-6))
+    return out.copy_(norm.mul_(scale).expand_as(out))
+
+
+def attention_query(
+    last: Tensor, before: Tensor, w_last: Tensor, w_before: Tensor, norm: Tensor, *, out: Tensor
+) -> Tensor:
+    """`out = (last @ w_last + before @ w_before) * norm`."""
+    torch.mm(last, w_last, out=out)
+    out.addmm_(before, w_before)
+    return out.mul_(norm.unsqueeze(1))
+
+
+def attend(query: Tensor, kv: Tensor, slots: Tensor, *, out: Tensor) -> Tensor:
+    """Attend to the chosen slots only.
+
+    Args:
+        query: `[B, D]`.
+        kv: `[pages, 64, 2 * D]`, K before V.
+        slots: `[B, k]` int32, -1 = empty.
+        out: `[B, D]`; zeros where every slot is empty.
+    """
+    dim = query.shape[1]
+    flat = kv.view(-1, kv.shape[2])
+    chosen = slots.clamp(0, flat.shape[0] - 1)
+    pairs = flat.index_select(0, chosen.flatten()).view(*slots.shape, 2 * dim).float()
+    scores = torch.bmm(pairs[:, :, :dim], query.unsqueeze(2)).squeeze(2) * SHARPNESS  # [B, k]
+    scores = scores.masked_fill(slots < 0, float("-inf"))
+    shares = scores.softmax(dim=1).nan_to_num_(nan=0.0)
+    return torch.bmm(shares.unsqueeze(1), pairs[:, :, dim:], out=out.unsqueeze(1)).squeeze(1)
+
+
+def best_token(hidden: Tensor, word: Tensor, *, out: Tensor) -> Tensor:
+    """`out[b]` = the token whose code agrees best with `hidden[b]`."""
+    return out.copy_(torch.mm(hidden, word.t()).argmax(dim=1))
