@@ -31,7 +31,8 @@ def count_checks(
         _bracket(control, pooled),
         _hosts(control, treatment, pooled),
         _imbalance(control, treatment, facts),
-        *(_heterogeneity(arm) for arm in (control, treatment)),
+        _heterogeneity("control", control),
+        _heterogeneity("treatment", treatment),
         _reproduced(control, pooled, target),
     ]
 
@@ -44,9 +45,9 @@ def _in_time(runs: Iterable[Run]) -> list[Run]:
 def _drift(control: ArmCounts, treatment: ArmCounts) -> Check:
     """Kendall's exact test of a common trend over time inside each host and arm."""
     series: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for arm in (control, treatment):
+    for side, arm in (("control", control), ("treatment", treatment)):
         for run in _in_time(arm.runs):
-            series[run.host, arm.name].append(run.bad / run.sessions)
+            series[run.host, side].append(run.bad / run.sessions)
     trend = drift_test_stratified(list(series.values()))
     if trend is None:
         return Check("drift", passed=None)
@@ -95,10 +96,10 @@ def _imbalance(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> C
     return at_least("imbalance", p, VOID_P, "p")
 
 
-def _heterogeneity(arm: ArmCounts) -> Check:
+def _heterogeneity(side: str, arm: ArmCounts) -> Check:
     """Spread between the runs of one arm: told, and paid for by phi, but never void."""
     spread = run_dispersion(arm.clusters)
-    name = f"heterogeneous_{arm.name}"
+    name = f"heterogeneous_{side}"
     if spread is None:
         return Check(name, passed=None, voids=False)
     return replace(at_least(name, spread.chi2_p, NOTABLE_P, "p"), voids=False)

@@ -50,7 +50,7 @@ class Run:
     Attributes:
         bad: sessions whose outcome counts as corrupt.
         sessions: sessions with an outcome; infra failures are neither bad nor clean, so not here.
-        infra: sessions lost to the infrastructure.
+        infra: sessions lost to the infrastructure; None where nobody counted them.
         trial: where its transcripts lie, so that every number can be traced.
         boot: server boot the run was served by; runs with the same boot are one cluster.
         position: place in the executed order over both arms, from 0; None where unknown.
@@ -60,7 +60,7 @@ class Run:
 
     bad: int
     sessions: int
-    infra: int = 0
+    infra: int | None = None
     trial: str = ""
     boot: str | None = None
     position: int | None = None
@@ -68,10 +68,10 @@ class Run:
     host: str = ""
 
     def __post_init__(self) -> None:
-        if self.infra < 0 or not 0 <= self.bad <= self.sessions:
+        if (self.infra or 0) < 0 or not 0 <= self.bad <= self.sessions:
             raise InputError(
                 f"a run can't have {self.bad} bad of {self.sessions} sessions"
-                f" and {self.infra} lost ones",
+                f" and {self.infra or 0} lost ones",
                 why="bad sessions lie between 0 and the sessions counted, and none is negative",
                 next_step="correct the counts",
             )
@@ -95,9 +95,10 @@ class ArmCounts:
         return sum(run.sessions for run in self.runs)
 
     @property
-    def infra(self) -> int:
-        """Sessions lost to the infrastructure, of all runs."""
-        return sum(run.infra for run in self.runs)
+    def infra(self) -> int | None:
+        """Sessions lost to the infrastructure, of all runs; None where a run did not count them."""
+        lost = [run.infra for run in self.runs if run.infra is not None]
+        return sum(lost) if len(lost) == len(self.runs) else None
 
     @property
     def rate(self) -> float | None:

@@ -13,6 +13,7 @@ UNSET = "(unset)"
 class Kind(enum.StrEnum):
     """What kind of thing differs."""
 
+    CHANGE = "change"
     PATCH = "patch"
     FLAG = "flag"
     OBSERVER = "observer"

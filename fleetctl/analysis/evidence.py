@@ -12,7 +12,14 @@ from scipy import special
 from fleetctl.analysis.counts import ArmCounts, DrawnBlock
 from fleetctl.analysis.design import Design
 from fleetctl.analysis.history import Dispersion
-from fleetctl.analysis.judgement import ArmEstimate, Comparison, Elimination, Outlook
+from fleetctl.analysis.judgement import (
+    ArmEstimate,
+    Comparison,
+    Elimination,
+    MainTest,
+    Numbers,
+    Outlook,
+)
 from fleetctl.analysis.power import Assumed, runs_needed, smallest_visible
 from fleetctl.analysis.qbf import (
     Pooled,
@@ -29,6 +36,8 @@ from fleetctl.analysis.sequential import Block, evalue_permuted_blocks, obf_look
 from fleetctl.analysis.two_arms import p_rate_below
 
 CLAIM_ALPHA = 0.05
+# More sessions per run would only slow the enumeration; fewer make the outlook more careful.
+MOST_SESSIONS_PER_RUN = 1000
 
 
 @dataclass(frozen=True)
@@ -75,30 +84,52 @@ def arm_estimate(counts: ArmCounts, arms: Arms) -> ArmEstimate:
     return ArmEstimate(
         counts=counts,
         exact=clopper_pearson(counts.bad, counts.sessions),
-        adjusted=rate_interval(counts, arms.pooled),
+        adjusted=rate_interval(counts, arms.pooled) if arms.pooled.df else None,
         lower95=rate_lower_bound(counts, arms.pooled),
         upper95=rate_upper_bound(counts, arms.pooled, arms.rho_of_events),
     )
 
 
-def compare(arms: Arms, level: float | None) -> Comparison | None:
-    """Return treatment against control; None when an arm is empty."""
-    control, treatment = arms.control, arms.treatment
-    if control.rate is None or treatment.rate is None:
+def numbers_of(arms: Arms, treatment: ArmEstimate, design: Design, given_up: int) -> Numbers | None:
+    """Return all numbers a verdict is read from; None when an arm is empty."""
+    control, treated = arms.control.rate, arms.treatment.rate
+    if control is None or treated is None:
         return None
-    test = qbf_test(control, treatment, arms.history)
+    rates = (control, treated)
+    margin = design.margin or control / 2 or design.target
+    return Numbers(
+        comparison=_compare(arms, rates, level_of_look(arms.runs, design, given_up)),
+        elimination=_elimination(arms, treatment, design.target),
+        outlook=_outlook(arms, rates, design, margin),
+        margin=margin,
+        evalue=_evalue(arms),
+    )
+
+
+def _compare(arms: Arms, rates: tuple[float, float], level: float | None) -> Comparison:
+    control, treatment = arms.control, arms.treatment
     counts = (control.bad, control.sessions, treatment.bad, treatment.sessions)
     return Comparison(
-        difference=treatment.rate - control.rate,
-        ci95=difference_interval(control, treatment, arms.pooled, 0.95),
-        ci90=difference_interval(control, treatment, arms.pooled, 0.90),
+        difference=rates[1] - rates[0],
         phi=arms.pooled.phi,
         df=arms.pooled.df,
-        t=test.t,
-        p=test.p,
+        test=_main_test(arms),
         level=level,
         p_lower=p_rate_below(*counts),
         p_halved=p_rate_below(*counts, ratio=0.5),
+    )
+
+
+def _main_test(arms: Arms) -> MainTest | None:
+    control, treatment = arms.control, arms.treatment
+    test = qbf_test(control, treatment, arms.history)
+    if test.t is None or test.p is None:
+        return None
+    return MainTest(
+        t=test.t,
+        p=test.p,
+        ci95=difference_interval(control, treatment, arms.pooled, 0.95),
+        ci90=difference_interval(control, treatment, arms.pooled, 0.90),
     )
 
 
@@ -119,7 +150,7 @@ def level_of_look(runs: int, design: Design, given_up: int = 0) -> float | None:
     return obf_looks(fractions, design.alpha)[looks.index(runs)].nominal_p
 
 
-def evalue_of(arms: Arms) -> float | None:
+def _evalue(arms: Arms) -> float | None:
     """Return the e-value of all finished random blocks; None without any."""
     drawn: dict[DrawnBlock, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, counts in enumerate((arms.control, arms.treatment)):
@@ -134,11 +165,8 @@ def evalue_of(arms: Arms) -> float | None:
     return evalue_permuted_blocks(blocks) if blocks else None
 
 
-def elimination_of(arms: Arms, treatment: ArmEstimate, target: float) -> Elimination | None:
-    """Return how far the treatment is from eliminated; None when it is empty."""
+def _elimination(arms: Arms, treatment: ArmEstimate, target: float) -> Elimination:
     counts = treatment.counts
-    if not counts.sessions:
-        return None
     if treatment.lower95 > target and arms.pooled.df:
         return Elimination(target, refuted=True)
     needed = clean_sessions_needed(target, CLAIM_ALPHA, counts.bad)
@@ -159,25 +187,23 @@ def _clean_runs_left(sizes: Sequence[int], rho: float, target: float) -> int:
     return max(0, math.ceil(missing / log_p_zero(target, rho, usual) - 1e-12))
 
 
-def outlook_of(arms: Arms, design: Design, margin: float) -> Outlook | None:
-    """Return what more runs could do; None when an arm is empty or the control shows nothing."""
-    control, treatment = arms.control, arms.treatment
-    if not control.rate or treatment.rate is None:
-        return None
-    sizes = [cluster.sessions for arm in (control, treatment) for cluster in arm.clusters]
+def _outlook(arms: Arms, rates: tuple[float, float], design: Design, margin: float) -> Outlook:
+    both = (arms.control, arms.treatment)
+    sizes = [cluster.sessions for arm in both for cluster in arm.clusters]
     assumed = Assumed(
-        sessions=max(1, round(sum(sizes) / len(sizes))),
+        sessions=min(max(1, round(sum(sizes) / len(sizes))), MOST_SESSIONS_PER_RUN),
         rho=correlation(arms.pooled.phi, sizes),
         alpha=design.alpha,
         history=arms.history,
     )
-    needed = runs_needed(control.rate, treatment.rate, assumed)
+    needed = runs_needed(*rates, assumed)
     return Outlook(
         runs=arms.runs,
         runs_needed=needed,
         more_runs=None if needed is None else max(1, needed - arms.runs),
-        equivalence_runs=equivalence_runs(control.rate, margin, assumed),
-        smallest_visible=smallest_visible(control.rate, arms.runs, assumed),
+        equivalence_runs=equivalence_runs(rates[0], margin, assumed),
+        smallest_visible=smallest_visible(rates[0], arms.runs, assumed),
+        next_look=min((n for n in design.declared_looks if n > arms.runs), default=None),
     )
 
 

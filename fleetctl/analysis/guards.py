@@ -5,7 +5,7 @@ Imports nothing heavy: the checks that need a distribution are in `checks`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleetctl.analysis.counts import ArmCounts
 from fleetctl.analysis.design import is_blocked
@@ -19,22 +19,24 @@ LEAST_CONCURRENCY = 0.95
 
 @dataclass(frozen=True)
 class Exposure:
-    """How much of the trigger an arm was exposed to, per session; None where not measured.
+    """How much of the trigger an arm was exposed to; None where not measured.
 
     Attributes:
-        concurrency_s: seconds in flight.
-        tokens: tokens produced.
-        rounds: rounds finished.
+        concurrency: requests in flight, on average over the trials.
+        tokens: tokens produced per session.
+        rounds: rounds finished per session.
+        in_flight_s: seconds in flight per session.
     """
 
-    concurrency_s: float | None = None
+    concurrency: float | None = None
     tokens: float | None = None
     rounds: float | None = None
+    in_flight_s: float | None = None
 
 
 @dataclass(frozen=True)
 class ArmFacts:
-    """How the runs of one arm went.
+    """How the runs of one arm went; None for what nobody looked at.
 
     Attributes:
         unproven: what could not be proven to run as asked.
@@ -46,9 +48,9 @@ class ArmFacts:
         achieved_concurrency: share of the wanted concurrency that was reached.
     """
 
-    unproven: tuple[str, ...] = ()
-    disturbances: tuple[str, ...] = ()
-    missed_triggers: tuple[str, ...] = ()
+    unproven: tuple[str, ...] | None = None
+    disturbances: tuple[str, ...] | None = None
+    missed_triggers: tuple[str, ...] | None = None
     exposure: Exposure = Exposure()
     planned_sessions: int | None = None
     client_lag_p99_ms: float | None = None
@@ -67,7 +69,8 @@ class GuardFacts:
         perturbing: observers that are known to move the rate.
         historical_control: the control is from another day, host, driver or image.
         orders: the executed order on each host, such as ABBA; empty where unknown.
-        order_deviation: how it differs from the planned one; empty where it does not.
+        order_deviation: how it differs from the planned one; empty where it does not, None where
+            nobody compared.
         given_up_runs: planned runs per arm that will not be made any more.
         forced: guards that the user overruled: "confounded", "blocks".
     """
@@ -79,7 +82,7 @@ class GuardFacts:
     perturbing: tuple[str, ...] = ()
     historical_control: bool = False
     orders: tuple[str, ...] = ()
-    order_deviation: str = ""
+    order_deviation: str | None = None
     given_up_runs: int = 0
     forced: frozenset[str] = field(default_factory=frozenset)
 
@@ -134,26 +137,33 @@ def fact_checks(
     """Return the checks that compare facts with limits, in the order in which they are told."""
     return [
         _empty_arm(control, treatment),
-        _told("not_proven", _labelled(facts, "unproven") + _mixed(facts)),
+        _told("not_proven", _labelled(facts, "unproven"), _mixed(facts)),
         _told("disturbed", _labelled(facts, "disturbances")),
         _confounded(facts, factorial=factorial),
         _perturbing(facts),
-        _told("order_deviates", (facts.order_deviation,) if facts.order_deviation else ()),
+        _order_deviates(facts),
         _blocked_order(facts),
         _told("not_exercised", _labelled(facts, "missed_triggers")),
         *_infra(control, treatment),
-        *_exposure(facts),
+        *_exposure(control, treatment, facts),
         *_client(facts),
     ]
 
 
-def _told(name: str, found: tuple[str, ...]) -> Check:
-    return Check(name, passed=not found, facts=found)
+def _told(name: str, found: tuple[str, ...] | None, more: tuple[str, ...] = ()) -> Check:
+    if found is None and not more:
+        return Check(name, passed=None)
+    facts = (found or ()) + more
+    return Check(name, passed=not facts, facts=facts)
 
 
-def _labelled(facts: GuardFacts, attribute: str) -> tuple[str, ...]:
-    arms = (("control", facts.control), ("treatment", facts.treatment))
-    return tuple(f"{name}: {fact}" for name, arm in arms for fact in getattr(arm, attribute))
+def _labelled(facts: GuardFacts, attribute: str) -> tuple[str, ...] | None:
+    """Return an attribute of both arms, each fact with its arm; None where one is unknown."""
+    told = {"control": getattr(facts.control, attribute)}
+    told["treatment"] = getattr(facts.treatment, attribute)
+    if None in told.values():
+        return None
+    return tuple(f"{name}: {fact}" for name, found in told.items() for fact in found)
 
 
 def _mixed(facts: GuardFacts) -> tuple[str, ...]:
@@ -184,8 +194,15 @@ def _confounded(facts: GuardFacts, *, factorial: bool) -> Check:
 
 
 def _perturbing(facts: GuardFacts) -> Check:
+    if not facts.observers:
+        return Check("perturbing_observer", passed=None)
     on = tuple(name for name in facts.observers if name in facts.perturbing)
     return _told("perturbing_observer", on)
+
+
+def _order_deviates(facts: GuardFacts) -> Check:
+    deviation = facts.order_deviation
+    return _told("order_deviates", None if deviation is None else (deviation,) * bool(deviation))
 
 
 def _blocked_order(facts: GuardFacts) -> Check:
@@ -198,26 +215,39 @@ def _blocked_order(facts: GuardFacts) -> Check:
 
 
 def _infra(control: ArmCounts, treatment: ArmCounts) -> list[Check]:
-    shares = [
-        arm.infra / total if (total := arm.sessions + arm.infra) else 0.0
-        for arm in (control, treatment)
-    ]
-    gap = abs(shares[0] - shares[1])
+    shares = [_lost_share(arm) for arm in (control, treatment)]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return [Check("infra", passed=None), Check("infra_difference", passed=None)]
     return [
-        at_most("infra", max(shares), MOST_INFRA, "share"),
-        at_most("infra_difference", gap, MOST_INFRA, "share"),
+        at_most("infra", max(known), MOST_INFRA, "share"),
+        at_most("infra_difference", max(known) - min(known), MOST_INFRA, "share"),
     ]
 
 
-def _exposure(facts: GuardFacts) -> list[Check]:
-    return [
-        _ratio_check(
-            f"exposure_{name}",
-            getattr(facts.control.exposure, name),
-            getattr(facts.treatment.exposure, name),
-        )
-        for name in ("concurrency_s", "tokens", "rounds")
-    ]
+def _lost_share(arm: ArmCounts) -> float | None:
+    """Return the share of sessions lost to the infrastructure; None where nobody counted them."""
+    if arm.infra is None:
+        return None
+    asked_for = arm.sessions + arm.infra
+    return arm.infra / asked_for if asked_for else 0.0
+
+
+def _exposure(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> list[Check]:
+    """Compare what the arms were exposed to.
+
+    An arm that was exposed less looks cleaner, which voids the comparison. The dirtier arm may
+    have been exposed less without harm: sessions that go wrong end early. Longer time in flight
+    is no smaller exposure, but it moves a race, so it is told.
+    """
+    lead = (treatment.rate or 0.0) - (control.rate or 0.0)
+    checks = []
+    for name in ("concurrency", "tokens", "rounds", "in_flight_s"):
+        a, b = getattr(facts.control.exposure, name), getattr(facts.treatment.exposure, name)
+        harmless = name == "in_flight_s" or (lead > 0 and (b or 0) < (a or 0))
+        harmless = harmless or (lead < 0 and (a or 0) < (b or 0))
+        checks.append(replace(_ratio_check(f"exposure_{name}", a, b), voids=not harmless))
+    return checks
 
 
 def _ratio_check(name: str, a: float | None, b: float | None) -> Check:

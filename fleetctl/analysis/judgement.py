@@ -36,6 +36,7 @@ class Flag(enum.StrEnum):
     OBSERVER_ON = "observer_on"
     CONFOUNDED = "confounded"
     NOT_EXERCISED = "not_exercised"
+    EXPOSURE_DIFFERS = "exposure_differs"
     DRIFT = "drift"
     HETEROGENEOUS = "heterogeneous"
     HISTORICAL_CONTROL = "historical_control"
@@ -51,14 +52,16 @@ class ArmEstimate:
     Attributes:
         counts: the runs behind it.
         exact: Clopper-Pearson 95 % interval if sessions were independent.
-        adjusted: the same on effective counts, for the dispersion of the comparison.
-        lower95: one-sided lower bound on effective counts.
-        upper95: one-sided upper bound; beta-binomial when nothing was bad.
+        adjusted: the same on effective counts, for the dispersion of the comparison; None where
+            the spread between runs is unknown.
+        lower95: one-sided lower bound on effective counts; sessions as independent where the
+            spread is unknown.
+        upper95: one-sided upper bound, likewise; beta-binomial when nothing was bad.
     """
 
     counts: ArmCounts
     exact: Interval
-    adjusted: Interval
+    adjusted: Interval | None
     lower95: float
     upper95: float
 
@@ -69,32 +72,53 @@ class ArmEstimate:
 
 
 @dataclass(frozen=True)
+class MainTest:
+    """The run-level test.
+
+    Attributes:
+        t: statistic.
+        p: two-sided.
+        ci95: interval of the difference on effective counts.
+        ci90: the narrower one that "no effect" is read from.
+    """
+
+    t: float
+    p: float
+    ci95: Interval
+    ci90: Interval
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Treatment against control at run level.
 
     Attributes:
         difference: treatment minus control.
-        ci95: its interval on effective counts.
-        ci90: the narrower one that "no effect" is read from.
         phi: assumed dispersion, at least 1.
         df: degrees of freedom behind it.
-        t: statistic of the main test; None when df is 0.
-        p: its two-sided p; None when df is 0.
+        test: None when df is 0: nothing was replicated and there is no history.
         level: what p must fall below at this look; None when the look was not declared.
         p_lower: posterior probability that the treatment's rate is lower, sessions independent.
         p_halved: the same for at most half the control's rate.
     """
 
     difference: float
-    ci95: Interval
-    ci90: Interval
     phi: float
     df: int
-    t: float | None
-    p: float | None
+    test: MainTest | None
     level: float | None
     p_lower: float
     p_halved: float
+
+    @property
+    def ci95(self) -> Interval | None:
+        """The 95 % interval of the difference; None without a test."""
+        return self.test.ci95 if self.test else None
+
+    @property
+    def ci90(self) -> Interval | None:
+        """The 90 % interval of the difference; None without a test."""
+        return self.test.ci90 if self.test else None
 
 
 @dataclass(frozen=True)
@@ -127,6 +151,7 @@ class Outlook:
         more_runs: how many of them are to come, per arm; None like the above.
         equivalence_runs: runs per arm that could show "no effect" within the margin.
         smallest_visible: highest treatment rate that the runs so far see with 80 % power.
+        next_look: runs per arm of the next declared look; None when there is none.
     """
 
     runs: int
@@ -134,6 +159,26 @@ class Outlook:
     more_runs: int | None
     equivalence_runs: int
     smallest_visible: float | None
+    next_look: int | None
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What was read from two arms that both have sessions.
+
+    Attributes:
+        comparison: treatment against control.
+        elimination: how far the treatment is from "eliminated".
+        outlook: what more runs could do.
+        margin: difference that would not matter.
+        evalue: permuted-block e-value; None where no arm was drawn at random inside a block.
+    """
+
+    comparison: Comparison
+    elimination: Elimination
+    outlook: Outlook
+    margin: float
+    evalue: float | None
 
 
 @dataclass(frozen=True)
@@ -146,11 +191,7 @@ class Judgement:
         flags: what must be said beside it.
         control: the control's rate.
         treatment: the treatment's rate.
-        comparison: None when an arm is empty.
-        elimination: None when an arm is empty.
-        outlook: None when an arm is empty.
-        margin: difference that would not matter; None when an arm is empty.
-        evalue: permuted-block e-value; None where no arm was drawn at random inside a block.
+        numbers: None when an arm is empty, which is always invalid.
         checks: all guards with their numbers.
         design: what was declared.
         history: the stored dispersion that was used.
@@ -162,11 +203,7 @@ class Judgement:
     flags: tuple[Flag, ...]
     control: ArmEstimate
     treatment: ArmEstimate
-    comparison: Comparison | None
-    elimination: Elimination | None
-    outlook: Outlook | None
-    margin: float | None
-    evalue: float | None
+    numbers: Numbers | None
     checks: tuple[Check, ...]
     design: Design
     history: Dispersion | None

@@ -157,7 +157,7 @@ def smallest_visible(p1: float, runs: int, assumed: Assumed) -> float | None:
         return assumed.power - power(p1, p2, runs, assumed)
 
     just_above_zero = p1 * 1e-3
-    if lacking(0.0) > 0:
+    if p1 == 0 or lacking(0.0) > 0:
         return None
     if lacking(just_above_zero) > 0:
         return 0.0

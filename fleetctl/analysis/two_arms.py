@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy import integrate, optimize, special, stats
 
-from fleetctl.analysis.counts import Interval
+from fleetctl.analysis.counts import ArmCounts, Interval
 from fleetctl.analysis.rates import wilson
 
 VACUOUS = Interval(-1.0, 1.0)
 JUST_BESIDE = 1e-9
+MOST_BOSCHLOO_TABLES = 130_000
 
 
 def _table(xb: int, nb: int, xc: int, nc: int) -> np.ndarray:
@@ -115,3 +117,33 @@ def p_rate_below(xb: int, nb: int, xc: int, nc: int, ratio: float = 1.0) -> floa
         return float(special.betainc(xc + 0.5, nc - xc + 0.5, min(1.0, ratio * control)))
 
     return min(1.0, float(integrate.quad(below, 0, 1, limit=200, epsabs=1e-10)[0]))
+
+
+class SessionView(NamedTuple):
+    """What the counts would say if sessions were independent.
+
+    Attributes:
+        fisher_p: Fisher's exact p.
+        boschloo_p: Boschloo's exact p; None for arms so large that it would take many seconds.
+        newcombe95: Newcombe's interval of the difference.
+        mn95: Miettinen and Nurminen's interval of the difference.
+    """
+
+    fisher_p: float
+    boschloo_p: float | None
+    newcombe95: Interval
+    mn95: Interval
+
+
+def session_view(control: ArmCounts, treatment: ArmCounts) -> SessionView | None:
+    """Return the session view of two arms; None when one is empty."""
+    counts = (control.bad, control.sessions, treatment.bad, treatment.sessions)
+    if not (control.sessions and treatment.sessions):
+        return None
+    quick = control.sessions * treatment.sessions <= MOST_BOSCHLOO_TABLES
+    return SessionView(
+        fisher_p=fisher_p(*counts),
+        boschloo_p=boschloo_p(*counts) if quick else None,
+        newcombe95=newcombe(*counts),
+        mn95=miettinen_nurminen(*counts),
+    )

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fleetctl.analysis.checks import NOTABLE_P, count_checks
 from fleetctl.analysis.counts import ArmCounts
 from fleetctl.analysis.design import Design
-from fleetctl.analysis.evidence import (
-    arm_estimate,
-    arms_of,
-    compare,
-    elimination_of,
-    evalue_of,
-    level_of_look,
-    outlook_of,
-)
+from fleetctl.analysis.evidence import arm_estimate, arms_of, numbers_of
 from fleetctl.analysis.guards import Check, GuardFacts, fact_checks
 from fleetctl.analysis.history import Dispersion
-from fleetctl.analysis.judgement import ArmEstimate, Comparison, Elimination, Flag, Judgement, Word
+from fleetctl.analysis.judgement import ArmEstimate, Flag, Judgement, MainTest, Numbers, Word
 
 DEFAULT_DESIGN = Design()
 NO_FACTS = GuardFacts()
@@ -43,29 +34,19 @@ def judge(
     checks = fact_checks(control, treatment, guards, factorial=design.factorial)
     checks += count_checks(control, treatment, guards, arms.pooled, design.target)
     own = arm_estimate(treatment, arms)
-    level = level_of_look(arms.runs, design, guards.given_up_runs)
-    margin = _margin(control, design)
-    evidence = _Evidence(
-        treatment=own,
-        comparison=compare(arms, level),
-        elimination=elimination_of(arms, own, design.target),
-        evalue=evalue_of(arms),
-        margin=margin,
-        target=design.target,
-        alpha=design.alpha,
-    )
-    word, reason = _word(evidence, checks)
+    numbers = numbers_of(arms, own, design, guards.given_up_runs)
+    word, reason = _word(numbers, own, checks, design)
     return Judgement(
         word=word,
         reason=reason,
-        flags=_flags(evidence, checks, word, design, guards, history),
+        flags=(
+            *_flags_of_numbers(numbers, word),
+            *_flags_of_guards(guards, checks, word),
+            *_flags_of_design(design, history),
+        ),
         control=arm_estimate(control, arms),
         treatment=own,
-        comparison=evidence.comparison,
-        elimination=evidence.elimination,
-        outlook=None if margin is None else outlook_of(arms, design, margin),
-        margin=margin,
-        evalue=evidence.evalue,
+        numbers=numbers,
         checks=tuple(checks),
         design=design,
         history=history,
@@ -73,94 +54,85 @@ def judge(
     )
 
 
-def _margin(control: ArmCounts, design: Design) -> float | None:
-    """Return the difference that would not matter; None when the control shows nothing."""
-    if design.margin is not None:
-        return design.margin
-    return control.rate / 2 if control.rate else None
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """What the rules look at."""
-
-    treatment: ArmEstimate
-    comparison: Comparison | None
-    elimination: Elimination | None
-    evalue: float | None
-    margin: float | None
-    target: float
-    alpha: float
-
-
-def _word(evidence: _Evidence, checks: Sequence[Check]) -> tuple[Word, str]:
+def _word(
+    numbers: Numbers | None, treatment: ArmEstimate, checks: Sequence[Check], design: Design
+) -> tuple[Word, str]:
     """Return the verdict and its reason by the first rule that applies."""
-    for check in checks:
-        if check.is_void:
-            return Word.INVALID, check.name
-    comparison = evidence.comparison
-    if comparison is None or comparison.p is None:
+    void = [check.name for check in checks if check.is_void]
+    if numbers is None or void:
+        return Word.INVALID, void[0]
+    comparison = numbers.comparison
+    if comparison.test is None:
         return Word.INCONCLUSIVE, "no_replication"
-    if _is_significant(evidence, comparison):
-        return _direction(evidence, comparison)
+    if _is_significant(numbers, comparison.test, design.alpha):
+        return _direction(numbers, treatment, design.target)
     if comparison.level is None:
         return Word.INCONCLUSIVE, "undeclared_look"
-    if evidence.margin is not None and comparison.ci90.within(evidence.margin):
+    if _exposure_differs(checks):
+        return Word.INCONCLUSIVE, "exposure_differs"
+    if comparison.test.ci90.within(numbers.margin):
         return Word.NO_EFFECT, "within_margin"
     return Word.INCONCLUSIVE, "not_significant"
 
 
-def _is_significant(evidence: _Evidence, comparison: Comparison) -> bool:
+def _is_significant(numbers: Numbers, test: MainTest, alpha: float) -> bool:
     """Whether the arms differ, by the test that this look allows."""
-    if comparison.p is None:
-        return False
+    comparison = numbers.comparison
     if comparison.level is None:
-        return evidence.evalue is not None and evidence.evalue >= 1 / evidence.alpha
-    return comparison.p < comparison.level and comparison.ci95.excludes_zero()
+        return numbers.evalue is not None and numbers.evalue >= 1 / alpha
+    return test.p < comparison.level and test.ci95.excludes_zero()
 
 
-def _direction(evidence: _Evidence, comparison: Comparison) -> tuple[Word, str]:
-    if comparison.difference > 0:
+def _direction(numbers: Numbers, treatment: ArmEstimate, target: float) -> tuple[Word, str]:
+    if numbers.comparison.difference > 0:
         return Word.WORSE, "higher"
-    own = evidence.treatment
     # One boot may be lucky as a whole, however many sessions it served.
-    replicated = len(own.counts.clusters) > 1
-    if own.counts.bad == 0 and replicated and own.upper95 <= evidence.target:
+    replicated = len(treatment.counts.clusters) > 1
+    if treatment.counts.bad == 0 and replicated and treatment.upper95 <= target:
         return Word.ELIMINATED, "bound_holds"
     return Word.REDUCED, "lower"
 
 
-def _flags(
-    evidence: _Evidence,
-    checks: Sequence[Check],
-    word: Word,
-    design: Design,
-    guards: GuardFacts,
-    history: Dispersion | None,
-) -> tuple[Flag, ...]:
-    """Return what must be said beside the verdict, in the order of `Flag`."""
+def _exposure_differs(checks: Sequence[Check]) -> bool:
+    return any(c.passed is False for c in checks if c.name.startswith("exposure_"))
+
+
+def _flags_of_numbers(numbers: Numbers | None, word: Word) -> list[Flag]:
+    if numbers is None:
+        return []
+    raised = {
+        Flag.ELIMINATION_REFUTED: word is not Word.INVALID and numbers.elimination.refuted,
+        Flag.PEEKED: numbers.comparison.level is None,
+    }
+    return [flag for flag, is_raised in raised.items() if is_raised]
+
+
+def _flags_of_guards(guards: GuardFacts, checks: Sequence[Check], word: Word) -> list[Flag]:
     failed = {check.name for check in checks if check.passed is False}
     notable = {
-        check.name for check in checks if check.value is not None and check.value < NOTABLE_P
+        c.name for c in checks if c.unit == "p" and c.value is not None and c.value < NOTABLE_P
     }
     moved = word in (Word.ELIMINATED, Word.REDUCED, Word.WORSE)
-    comparison, elimination = evidence.comparison, evidence.elimination
     raised = {
-        Flag.ELIMINATION_REFUTED: word is not Word.INVALID
-        and elimination is not None
-        and elimination.refuted,
-        Flag.PEEKED: comparison is not None and comparison.level is None,
         Flag.PERTURBING_OBSERVER: "perturbing_observer" in failed
         or (moved and guards.sole_observer is not None),
         Flag.OBSERVER_ON: bool(guards.observers),
         Flag.CONFOUNDED: "confounded" in failed,
         Flag.NOT_EXERCISED: "not_exercised" in failed,
+        Flag.EXPOSURE_DIFFERS: _exposure_differs(checks),
         Flag.DRIFT: bool(notable & {"drift", "bracket"}),
-        Flag.HETEROGENEOUS: "hosts_disagree" in notable
-        or any(name.startswith("heterogeneous") for name in failed),
+        Flag.HETEROGENEOUS: bool(
+            notable & {"hosts_disagree", "heterogeneous_control", "heterogeneous_treatment"}
+        ),
         Flag.HISTORICAL_CONTROL: guards.historical_control,
         Flag.BLOCKED_ORDER: "blocked_order" in failed,
+    }
+    return [flag for flag, is_raised in raised.items() if is_raised]
+
+
+def _flags_of_design(design: Design, history: Dispersion | None) -> list[Flag]:
+    raised = {
         Flag.HISTORY_USED: history is not None and history.df > 0,
         Flag.POST_HOC: design.post_hoc,
     }
-    return tuple(flag for flag in Flag if raised[flag])
+    return [flag for flag, is_raised in raised.items() if is_raised]

@@ -199,10 +199,11 @@ def verdict(i, _):
         "cand_lower95": told.treatment.lower95,
         "elimination_refuted": Flag.ELIMINATION_REFUTED in told.flags,
     }
-    if told.comparison is not None:
-        numbers = asdict(told.comparison)
-        found |= {name: numbers[name] for name in ("p", "phi", "df")}
-        found |= {"diff": numbers["difference"], "diff_ci": numbers["ci95"]}
+    if told.numbers is not None:
+        seen = told.numbers.comparison
+        found |= {"phi": seen.phi, "df": seen.df, "diff": seen.difference}
+        found["p"] = seen.test and seen.test.p
+        found["diff_ci"] = seen.test and seen.test.ci95
     return found
 
 

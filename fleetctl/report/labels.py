@@ -1,0 +1,77 @@
+"""What each guard checks, what its failure means, and what to do about it."""
+
+from __future__ import annotations
+
+LABELS = {
+    "empty_arm": "both arms have sessions",
+    "not_proven": "what ran is what was asked for",
+    "disturbed": "no trial was disturbed",
+    "confounded": "one thing differs between the arms",
+    "perturbing_observer": "no observer that moves the rate was on",
+    "order_deviates": "runs followed the planned order",
+    "blocked_order": "the arms took turns",
+    "not_exercised": "the load reached its declared trigger",
+    "infra": "sessions lost to the infrastructure",
+    "infra_difference": "difference of lost sessions between the arms",
+    "exposure_concurrency": "difference of concurrency",
+    "exposure_tokens": "difference of tokens per session",
+    "exposure_rounds": "difference of rounds per session",
+    "exposure_in_flight_s": "difference of time in flight per session",
+    "client_lag": "client's event-loop lag, 99th percentile",
+    "concurrency": "concurrency reached",
+    "drift": "no trend over time in either arm",
+    "bracket": "first and last control run agree",
+    "hosts_disagree": "the effect is the same on every host",
+    "imbalance": "sessions arrived as planned in both arms",
+    "heterogeneous_control": "control runs agree with each other",
+    "heterogeneous_treatment": "treatment runs agree with each other",
+    "bug_not_reproduced": "the control shows the fault: lower bound of its rate",
+}
+
+FAILURES = {
+    "empty_arm": "an arm has no session with an outcome",
+    "not_proven": "what ran is not proven to be what was asked for",
+    "disturbed": "a trial was disturbed or may not be used",
+    "confounded": "more than one thing differs between the arms",
+    "perturbing_observer": "an observer that itself moves the rate was on",
+    "order_deviates": "the runs did not follow the planned order",
+    "blocked_order": "all runs of one arm came first, so any drift looks like an effect",
+    "not_exercised": "the load never reached its declared trigger, so the fault was not exercised",
+    "infra": "too many sessions were lost to the infrastructure",
+    "infra_difference": "one arm lost many more sessions to the infrastructure than the other",
+    "exposure_concurrency": "the arm that looks cleaner ran at lower concurrency",
+    "exposure_tokens": "the arm that looks cleaner produced fewer tokens per session",
+    "exposure_rounds": "the arm that looks cleaner finished fewer rounds per session",
+    "client_lag": "the client could not keep up with its own load",
+    "concurrency": "the load did not reach the wanted concurrency",
+    "drift": "the rate drifts over time within the arms",
+    "bracket": "the first and the last control run disagree",
+    "hosts_disagree": "the effect differs between hosts",
+    "imbalance": "the arms' sessions are not in the planned proportion",
+    "bug_not_reproduced": "the control does not show the fault beyond doubt",
+}
+
+AGAIN = "repair what failed, then measure both arms again"
+
+REMEDIES = {
+    "empty_arm": AGAIN,
+    "not_proven": AGAIN,
+    "disturbed": AGAIN,
+    "order_deviates": AGAIN,
+    "infra": AGAIN,
+    "infra_difference": AGAIN,
+    "imbalance": AGAIN,
+    "exposure_concurrency": "give both arms the same load: more sessions, or think time",
+    "exposure_tokens": "give both arms the same load: more sessions, or think time",
+    "exposure_rounds": "give both arms the same load: more sessions, or think time",
+    "bug_not_reproduced": "raise the load or the runs until the control shows the fault",
+    "confounded": "change one thing at a time, or declare a matrix",
+    "perturbing_observer": "measure again with the observer off in both arms",
+    "not_exercised": "raise sessions or context until the declared trigger is reached",
+    "blocked_order": 'let the arms take turns: order = "interleaved"',
+    "client_lag": "use more client processes or fewer sessions",
+    "concurrency": "use more client processes or fewer sessions",
+    "drift": "find what changes over time, then measure again with the arms taking turns",
+    "bracket": "find what changed between the first and the last run, then measure again",
+    "hosts_disagree": "judge each host by itself",
+}

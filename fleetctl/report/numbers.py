@@ -1,0 +1,73 @@
+"""How numbers are spelled for people; the only place that rounds."""
+
+from __future__ import annotations
+
+from fleetctl.analysis.counts import Interval
+
+UNKNOWN = "n/a"
+
+
+def percent(share: float | None) -> str:
+    """Return 0.075 as 7.5%; two digits below 1 %; n/a for what is unknown."""
+    if share is None:
+        return UNKNOWN
+    value = 100 * share
+    text = f"{value:.2g}" if 0 < abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
+    return f"{text}%"
+
+
+def percents(interval: Interval | None) -> str:
+    """Return an interval of rates."""
+    if interval is None:
+        return UNKNOWN
+    return f"{percent(interval.low)} to {percent(interval.high)}"
+
+
+def points(difference: float) -> str:
+    """Return a difference of rates in percentage points, with its sign."""
+    return f"{100 * difference:+.1f}"
+
+
+def points_interval(interval: Interval | None) -> str:
+    """Return an interval of differences in percentage points."""
+    if interval is None:
+        return UNKNOWN
+    return f"{points(interval.low)} to {points(interval.high)} points"
+
+
+def p_value(p: float | None) -> str:
+    """Return a p with two digits that count; more near 0.05, where they could hide the side."""
+    if p is None:
+        return UNKNOWN
+    if p < 0.001:
+        return "< 0.001"
+    digits = 2 if p >= 0.1 else 3 if p >= 0.01 else 4
+    return f"= {p:.4f}" if 0.045 <= p < 0.055 else f"= {p:.{digits}f}"
+
+
+def probability(p: float) -> str:
+    """Return a probability; never a certainty."""
+    if p > 0.999:
+        return "> 99.9%"
+    return "< 0.1%" if p < 0.001 else percent(p)
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Return a number of a check in its unit."""
+    if value is None:
+        return UNKNOWN
+    if unit in ("share", "rate", "ratio"):
+        return percent(value)
+    if unit == "p":
+        return f"p {p_value(value)}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def ratio(bad: int, sessions: int) -> str:
+    """Return bad/sessions and the share, as people write it."""
+    return f"{bad}/{sessions} = {percent(bad / sessions if sessions else None)}"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,219 @@
+"""The verdict in words: one sentence first, then what must be said beside it, why, and what next.
+
+No sentence calls the fault gone unless the verdict's bound holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fleetctl.analysis.effective import Difference, Kind
+from fleetctl.analysis.judgement import ArmEstimate, Elimination, Flag, Judgement, Numbers, Word
+from fleetctl.report.labels import FAILURES, REMEDIES
+from fleetctl.report.numbers import count, p_value, percent, points_interval
+
+
+def headline(judgement: Judgement) -> str:
+    """Return the verdict in one sentence."""
+    word = judgement.word.replace("_", " ").upper()
+    another_day = Flag.HISTORICAL_CONTROL in judgement.flags
+    against = "against a control from another day, " if another_day else ""
+    return f"{word}: {against}{_told(judgement)}."
+
+
+def _told(judgement: Judgement) -> str:
+    numbers = judgement.numbers
+    if numbers is None or judgement.word is Word.INVALID:
+        return f"no conclusion may be drawn: {FAILURES[judgement.reason]}"
+    match judgement.word:
+        case Word.ELIMINATED:
+            return _gone(judgement)
+        case Word.REDUCED:
+            still = _how_far_from_gone(judgement.treatment, numbers.elimination)
+            return f"{_moved(judgement, numbers)}; {still}"
+        case Word.WORSE:
+            return _moved(judgement, numbers)
+        case Word.NO_EFFECT:
+            return _no_effect(judgement, numbers)
+        case Word.INCONCLUSIVE:
+            return _undecided(judgement, numbers)
+
+
+def _gone(judgement: Judgement) -> str:
+    own = judgement.treatment
+    return (
+        f"at most {percent(own.upper95)} of sessions are bad at 95% confidence"
+        f" ({own.counts.bad}/{own.counts.sessions} in {units(own)});"
+        f" the control has {percent(judgement.control.rate)}"
+    )
+
+
+def _moved(judgement: Judgement, numbers: Numbers) -> str:
+    change = points_interval(numbers.comparison.ci95)
+    return f"{from_to(judgement)} of sessions are bad (95% CI of the change {change})"
+
+
+def _how_far_from_gone(own: ArmEstimate, elimination: Elimination) -> str:
+    target = percent(elimination.target)
+    if elimination.refuted:
+        return f"not gone: at least {percent(own.lower95)} are still bad"
+    if own.counts.bad:
+        return f"not shown to be below {target} (at most {percent(own.upper95)})"
+    return (
+        f"not shown to be below {target}: 0 bad says at most {percent(own.upper95)},"
+        f" {clean_left(elimination)} are still needed"
+    )
+
+
+def clean_left(elimination: Elimination) -> str:
+    """Return the clean sessions and runs that are still needed."""
+    sessions = count(elimination.clean_sessions_left or 0, "more clean session")
+    runs = elimination.clean_runs_left
+    return sessions if runs is None else f"{sessions} ({count(runs, 'run')})"
+
+
+def _no_effect(judgement: Judgement, numbers: Numbers) -> str:
+    return (
+        f"any change is smaller than ±{100 * numbers.margin:.1f} points"
+        f" ({from_to(judgement)}, 90% CI {points_interval(numbers.comparison.ci90)})"
+    )
+
+
+def _undecided(judgement: Judgement, numbers: Numbers) -> str:
+    told = f"not decided whether {from_to(judgement)} is an effect or chance"
+    if numbers.elimination.refuted:
+        still = percent(judgement.treatment.lower95)
+        told += f"; elimination is refuted (at least {still} are still bad)"
+    return f"{told}; {more_runs(numbers)}"
+
+
+def more_runs(numbers: Numbers) -> str:
+    """Return how many more runs would decide."""
+    outlook = numbers.outlook
+    if outlook.next_look is not None:
+        return f"the next declared look is at {outlook.next_look} runs per arm"
+    if outlook.more_runs is None:
+        return (
+            f"no sensible number of runs settles so small a difference"
+            f" ({outlook.equivalence_runs} per arm could show that it is within"
+            f" ±{100 * numbers.margin:.1f} points)"
+        )
+    return (
+        f"about {count(outlook.more_runs, 'more run')} per arm would decide"
+        f" if the difference is as seen"
+    )
+
+
+def changes(differences: Iterable[Difference]) -> list[str]:
+    """Return what differs between the arms, one line for each."""
+    return [
+        f"changed: {'' if d.kind is Kind.CHANGE else f'{d.kind} '}{d.name},"
+        f" {d.control} -> {d.treatment}"
+        for d in differences
+    ]
+
+
+def from_to(judgement: Judgement) -> str:
+    """Return both rates."""
+    return f"{percent(judgement.control.rate)} -> {percent(judgement.treatment.rate)}"
+
+
+def units(arm: ArmEstimate) -> str:
+    """Return how many boots, or runs, stand behind an arm."""
+    booted = any(run.boot is not None for run in arm.counts.runs)
+    return count(len(arm.counts.clusters), "boot" if booted else "run")
+
+
+FLAG_TOLD = {
+    Flag.PEEKED: "peeked: this look was not declared, so only the e-value of the random blocks"
+    " may decide",
+    Flag.PERTURBING_OBSERVER: "perturbing observer: it moves the rate by itself, so nothing"
+    " measured with it on can be trusted",
+    Flag.CONFOUNDED: "confounded: more than one thing differs between the arms",
+    Flag.NOT_EXERCISED: "not exercised: the load never reached its declared trigger",
+    Flag.EXPOSURE_DIFFERS: "exposure differs: the arms were not exposed alike, and a slower"
+    " service can hide a race",
+    Flag.DRIFT: "drift: the rate changes over time within the arms",
+    Flag.HETEROGENEOUS: "heterogeneous: runs or hosts differ by more than chance",
+    Flag.HISTORICAL_CONTROL: "historical control: it is from another day, so anything that changed"
+    " since counts as the treatment",
+    Flag.BLOCKED_ORDER: "blocked order: all runs of one arm came first, so any drift looks like an"
+    " effect",
+    Flag.POST_HOC: "post hoc: the question was asked after the data were seen",
+}
+
+
+def beside(judgement: Judgement) -> list[str]:
+    """Return what must be said beside the verdict, one line for each flag."""
+    told = [FLAG_TOLD[flag] for flag in judgement.flags if flag in FLAG_TOLD]
+    if judgement.observers:
+        told.append(f"observer on in both arms: {', '.join(judgement.observers)}")
+    history = judgement.history
+    if history is not None and Flag.HISTORY_USED in judgement.flags:
+        names = f": {', '.join(history.records)}" if history.records else ""
+        told.append(
+            f"history used: dispersion {history.phi:.2f} on {history.df} df from stored A/A runs"
+            f"{names}"
+        )
+    return told
+
+
+def why(judgement: Judgement) -> list[str]:
+    """Return why the verdict is what it is."""
+    numbers = judgement.numbers
+    if numbers is None or judgement.word is Word.INVALID:
+        return [f"{FAILURES[check.name]}{_found(check.facts)}" for check in judgement.failed_checks]
+    return [*_why_test(judgement, numbers), *_why_bound(judgement, numbers)]
+
+
+def _found(facts: tuple[str, ...]) -> str:
+    return f" ({'; '.join(facts)})" if facts else ""
+
+
+def _why_test(judgement: Judgement, numbers: Numbers) -> list[str]:
+    comparison = numbers.comparison
+    if comparison.test is None:
+        return [
+            "with one run per arm and no A/A history the spread between runs is unknown,"
+            " so nothing can be tested"
+        ]
+    if comparison.level is None:
+        needed = f"{1 / judgement.design.alpha:g}"
+        seen = "there is none" if numbers.evalue is None else f"it is {numbers.evalue:.3g}"
+        return [f"at an undeclared look the e-value must reach {needed}; {seen}"]
+    side = "below" if comparison.test.p < comparison.level else "not below"
+    told = [
+        f"p {p_value(comparison.test.p)} is {side} the level {comparison.level:.3g} of this look"
+    ]
+    if judgement.word is Word.INCONCLUSIVE:
+        told.append(
+            f"the 90% interval {points_interval(comparison.ci90)} leaves"
+            f" ±{100 * numbers.margin:.1f} points, so it is no proof of no effect either"
+            if judgement.reason != "exposure_differs"
+            else "the arms were not exposed alike, so equal rates prove nothing"
+        )
+    return told
+
+
+def _why_bound(judgement: Judgement, numbers: Numbers) -> list[str]:
+    if judgement.word not in (Word.ELIMINATED, Word.REDUCED):
+        return []
+    own, target = judgement.treatment, percent(numbers.elimination.target)
+    side = "within" if own.upper95 <= numbers.elimination.target else "above"
+    return [
+        f"the treatment's one-sided 95% bounds are {percent(own.lower95)} and"
+        f" {percent(own.upper95)}, the upper one {side} the target {target}"
+    ]
+
+
+def what_next(judgement: Judgement) -> list[str]:
+    """Return what to do now."""
+    numbers = judgement.numbers
+    if numbers is None or judgement.word is Word.INVALID:
+        return list(dict.fromkeys(REMEDIES[check.name] for check in judgement.failed_checks))
+    if judgement.word is Word.INCONCLUSIVE:
+        history = "`fleetctl aa` collects control runs whose dispersion lends power to every test"
+        return [more_runs(numbers), *([] if judgement.history else [history])]
+    if judgement.word is Word.REDUCED and judgement.treatment.counts.bad == 0:
+        return [f"{clean_left(numbers.elimination)} would bring the bound to the target"]
+    return []

@@ -1,0 +1,102 @@
+"""A report as plain text of 100 columns: one sentence, the numbers, then why and what next."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from fleetctl.report.document import Report
+from fleetctl.report.sentences import beside, changes, headline, what_next, why
+from fleetctl.report.tables import (
+    Table,
+    checks_table,
+    classes_table,
+    comparison_table,
+    rates_table,
+    trials_table,
+    unchecked,
+)
+
+WIDTH = 100
+
+
+def render(report: Report) -> str:
+    """Return the report; ends with a line feed."""
+    judgement = report.judgement
+    sections = [
+        wrapped(headline(judgement)),
+        _about(report),
+        bullets(beside(judgement)),
+        *(section(table) for table in _number_tables(report)),
+        headed("Why", bullets(why(judgement))),
+        headed("Next", bullets(what_next(judgement))),
+        [*section(checks_table(judgement.checks)), *_not_checked(report)],
+        bullets(report.notes),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _not_checked(report: Report) -> list[str]:
+    told = unchecked(report.judgement.checks)
+    return [f"  {line}" for line in wrapped(told, "  ")]
+
+
+def _about(report: Report) -> list[str]:
+    """Return what the report is about, in lines under the verdict."""
+    lines = [" ".join(name for name in (report.name, report.run_id) if name)]
+    if report.hypothesis:
+        lines.append(f"hypothesis: {report.hypothesis}")
+    lines += changes(report.differences or ())
+    return [part for line in lines for part in wrapped(line, "  ")]
+
+
+def _number_tables(report: Report) -> list[Table]:
+    tables = (
+        rates_table(report),
+        comparison_table(report),
+        trials_table(report),
+        classes_table(report),
+    )
+    return [table for table in tables if table is not None]
+
+
+def section(table: Table) -> list[str]:
+    """Return a table under its title."""
+    return headed(table.title, grid(table))
+
+
+def headed(title: str, lines: list[str]) -> list[str]:
+    """Return lines under a title; nothing without lines."""
+    return [title, *(f"  {line}".rstrip() for line in lines)] if lines else []
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Return a text broken at 100 columns."""
+    return textwrap.wrap(
+        text,
+        WIDTH - 2,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def bullets(texts: Iterable[str]) -> list[str]:
+    """Return one bullet for each text."""
+    return [line for text in texts for line in wrapped(f"- {text}", "  ")]
+
+
+def grid(table: Table) -> list[str]:
+    """Return a table as aligned columns; the last column is broken where it is too long."""
+    columns = range(len(table.header))
+    rows = (table.header, *table.rows)
+    widths = [max(len(row[i]) for row in rows) for i in columns]
+    *front, last = [i for i in columns if any(row[i] for row in table.rows)]
+    lines: list[str] = []
+    for row in rows:
+        lead = "".join(row[i].ljust(widths[i] + 2) for i in front)
+        room = max(WIDTH - 2 - len(lead), 20)
+        told = textwrap.wrap(row[last], room, break_on_hyphens=False) or [""]
+        lines.append(lead + told[0])
+        lines += [" " * len(lead) + more for more in told[1:]]
+    return [line.rstrip() for line in lines]
