@@ -44,6 +44,12 @@ class SessionOutcome:
         """Whether the session says anything about the model."""
         return self.outcome not in load_classes().uncounted
 
+    @property
+    def evidence(self) -> Finding | None:
+        """The first finding that made the class; None for a clean session."""
+        own = dict(load_classes().flags)[self.outcome]
+        return next((finding for finding in self.findings if finding.flag in own), None)
+
 
 def classify(record: SessionRecord, classes: Classes | None = None) -> SessionOutcome:
     """Return the outcome of a session; never raises on what a server may have sent."""

@@ -129,12 +129,15 @@ def summarise(
     exposure = exposure_of(rounds)
     reasons = (*also_invalid, *client_faults(client, exposure, wanted_concurrency))
     tally = Counter(outcome.outcome for outcome in ordered)
+    counted = sum(outcome.is_counted for outcome in ordered)
+    if not counted:
+        reasons = (*reasons, "no session says anything about the model: all were infra")
     if lost:
         reasons = (*reasons, f"{lost} of {sessions} sessions were never recorded")
     return TrialResult(
         kind="toolcall",
         sessions=sessions,
-        counted=sum(outcome.is_counted for outcome in ordered),
+        counted=counted,
         corrupted=sum(outcome.is_corrupt for outcome in ordered),
         counts=all_counts(tally),
         outcomes=ordered,

@@ -1,0 +1,140 @@
+"""`fleetctl classify` and `fleetctl reclassify`: stored conversations, judged offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetctl.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from fleetctl.serving.reclassify import Reclassified
+    from fleetctl.trial.events import SessionRecord
+    from fleetctl.trial.outcome import SessionOutcome
+
+
+def classify(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Raw SSE, responses, histories or transcripts; - is stdin."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Classify stored conversations of any server.
+
+    A file holds raw server-sent events, a JSON response, a message history, fleetctl's
+    transcripts, or an exchange with its request and the planted truth:
+    {"request": …, "response": … or "sse": …, "truth": {"tool": …, "arguments": …}}.
+    """
+    from collections import Counter
+
+    from fleetctl.cli.data import print_json, print_lines
+    from fleetctl.trial.classes import classifier_version
+    from fleetctl.trial.outcome import classify as classify_session
+    from fleetctl.trial.people import peoples_line
+
+    judged = [(name, classify_session(record)) for name in files for record in _conversations(name)]
+    outcomes = [outcome for _, outcome in judged]
+    counts = Counter(outcome.outcome for outcome in outcomes)
+    corrupted = sum(outcome.is_corrupt for outcome in outcomes)
+    counted = sum(outcome.is_counted for outcome in outcomes)
+    if as_json:
+        sessions = [{"file": name, **_session_json(outcome)} for name, outcome in judged]
+        head = {"classifier": classifier_version(), "corrupted": corrupted, "counted": counted}
+        print_json({**head, "counts": counts, "sessions": sessions})
+        return
+    print_lines(f"{name}: {session_line(outcome)}" for name, outcome in judged)
+    print_lines([peoples_line(corrupted, counted, counts)])
+
+
+def reclassify(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or any folder of transcripts.")],
+    as_json: AsJson = False,
+) -> int:
+    """Judge a stored run again, offline: reproduce its counts, show what has changed.
+
+    Exits 8 when the same classifier finds something else than was recorded.
+    """
+    from fleetctl.cli.data import print_json, print_lines
+    from fleetctl.errors import ExitCode
+    from fleetctl.serving.reclassify import reclassify as judge_again
+    from fleetctl.trial.classes import classifier_version
+
+    trials = judge_again(run)
+    if as_json:
+        found = [_trial_json(trial) for trial in trials]
+        print_json({"classifier": classifier_version(), "trials": found})
+    else:
+        print_lines(line for trial in trials for line in _trial_lines(trial, run))
+    is_faulty = any(trial.must_agree and not trial.is_reproduced for trial in trials)
+    return ExitCode.INVALID if is_faulty else ExitCode.OK
+
+
+def _conversations(name: str) -> list[SessionRecord]:
+    import sys
+
+    from fleetctl.errors import InputError
+    from fleetctl.serving.transcripts import read_transcripts
+    from fleetctl.trial.conversation import read_conversations
+    from fleetctl.trial.events import from_json
+
+    if name.endswith(".gz"):
+        lines = read_transcripts(Path(name))
+        return [from_json(line) for line in lines if line["kind"] == "session"]
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"can't read {name}", why=str(error.strerror), next_step="check the path"
+        ) from error
+    return read_conversations(data.decode("utf-8", "surrogateescape"), name)
+
+
+def _trial_lines(trial: Reclassified, run: Path) -> list[str]:
+    name = str(trial.folder.relative_to(run)) if trial.folder != run else str(run)
+    labels = " ".join(f"{key}={value}" for key, value in sorted(trial.labels.items()))
+    recorded = f"recorded by classifier {', '.join(trial.recorded_by) or 'none'}"
+    head = f"{name}{f' ({labels})' if labels else ''}: {recorded}"
+    if trial.is_reproduced:
+        return [f"{head}, reproduced", f"  {trial.line(trial.now)}"]
+    changes = [
+        f"  session {each.session}: {each.before.outcome} -> {each.now.outcome} "
+        f"({', '.join(each.now.flags) or 'no flags'})"
+        for each in trial.changes
+    ]
+    before, now = trial.line(trial.before), trial.line(trial.now)
+    return [f"{head}, {len(changes)} sessions change", f"  was {before}", f"  now {now}", *changes]
+
+
+def _trial_json(trial: Reclassified) -> dict[str, object]:
+    changes = [
+        {"session": each.session, "before": each.before.outcome, "now": each.now.outcome}
+        | {"flags_before": each.before.flags, "flags_now": each.now.flags}
+        for each in trial.changes
+    ]
+    return {
+        "folder": str(trial.folder),
+        "labels": trial.labels,
+        "sessions": trial.sessions,
+        "recorded_by": trial.recorded_by,
+        "is_reproduced": trial.is_reproduced,
+        "counts_recorded": trial.counts(trial.before),
+        "counts": trial.counts(trial.now),
+        "line": trial.line(trial.now),
+        "changes": changes,
+    }
+
+
+def session_line(outcome: SessionOutcome) -> str:
+    """Return one line about a session: where and what it was decided by."""
+    where = f"session {outcome.session}, round {outcome.round}: {outcome.outcome}"
+    found = outcome.evidence
+    return f"{where}, {found.flag}: {found.evidence[:100]!r}" if found else where
+
+
+def _session_json(outcome: SessionOutcome) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(outcome), "is_corrupt": outcome.is_corrupt, "is_counted": outcome.is_counted}

@@ -1,0 +1,5 @@
+"""Fixtures of the command line tests."""
+
+from tests.fakes.openai_server import serve
+
+__all__ = ["serve"]

@@ -1,0 +1,184 @@
+"""`repro`, `classify` and `reclassify` as a user runs them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from fleetctl.cli.boundary import run_guarded
+from fleetctl.cli.classify import classify, reclassify
+from fleetctl.cli.repro import repro
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "sessions"
+Fleetctl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def fleetctl(monkeypatch, capsys, tmp_path) -> Fleetctl:
+    """Run a command line; returns exit code, stdout and stderr."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    for command in (repro, classify, reclassify):
+        app.command()(command)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["fleetctl", *map(str, words)])
+        code = run_guarded(app)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_repro_prints_the_peoples_line_and_the_finer_classes(fleetctl, serve, tmp_path):
+    server = serve(first_delay_s=0.1)
+    code, out, err = fleetctl("repro", "--url", server.url, "--sessions", 4)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == (
+        "CORRUPTION sessions: 0/4 = 0%  (leak=0 no_tool=0 error=0 ok-ish[done/maxrounds]=4)"
+    )
+    assert lines[1].startswith("classes: infra=0 timeout=0")
+    assert "12 of 12 requests answered, 4 at once" in out
+    assert "model fake" in err
+    assert "sessions: " in err
+    assert len(list(tmp_path.glob("runs/repro-*/transcripts.0.jsonl.gz"))) == 1
+
+
+def test_repro_prints_json_and_keeps_transcripts_that_reclassify_reproduces(
+    fleetctl, serve, tmp_path
+):
+    server = serve(mode="leaky", from_round=2, first_delay_s=0.1)
+    code, out, _ = fleetctl(
+        "repro", "--url", server.url, "--sessions", 3, "--out", tmp_path / "run", "--json"
+    )
+    result = json.loads(out)
+    assert code == 0
+    assert (result["corrupted"], result["counts"]["leak"]) == (3, 3)
+    assert result["outcomes"][0]["findings"][0]["flag"] == "leak_content"
+    code, out, _ = fleetctl("reclassify", tmp_path / "run", "--json")
+    (trial,) = json.loads(out)["trials"]
+    assert code == 0
+    assert trial["is_reproduced"]
+    assert trial["counts"] == result["counts"]
+    code, out, _ = fleetctl("reclassify", tmp_path / "run")
+    assert "reproduced" in out
+    assert result["line"] in out
+
+
+def test_repro_tells_corrupt_sessions_with_their_evidence(fleetctl, serve):
+    server = serve(mode="wrong_value", first_delay_s=0.1)
+    _, out, _ = fleetctl("repro", "--url", server.url, "--sessions", 2)
+    assert "corrupt: session 0, round 1: arg_mismatch" in out
+
+
+def test_repro_against_nothing_says_what_to_do(fleetctl):
+    code, out, err = fleetctl("repro", "--url", "http://127.0.0.1:1")
+    assert (code, out) == (3, "")
+    assert "no model known" in err
+    assert "--model" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["repro"], "--url"),
+        (["repro", "--url", "127.0.0.1:30000"], "http"),
+        (["repro", "--url", "http://h", "--cache-mode", "none"], "unique"),
+        (["classify", "no/such/file"], "no/such/file"),
+        (["reclassify", "no/such/run"], "no transcripts"),
+    ],
+)
+def test_wrong_arguments_are_named_and_refused(fleetctl, words, said):
+    code, _, err = fleetctl(*words)
+    assert code in {2, 3}
+    assert said in err
+
+
+def test_an_invalid_trial_exits_8_and_says_why(fleetctl, serve):
+    server = serve(mode="rate_limited")
+    code, out, _ = fleetctl("repro", "--url", server.url, "--sessions", 3)
+    assert code == 8
+    assert "CORRUPTION sessions: 0/0 = n/a" in out
+    assert "INVALID: no session says anything" in out
+
+
+def test_the_bearer_token_is_sent_and_never_kept(fleetctl, serve, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEETCTL_API_KEY", "canary-secret-71")
+    server = serve(first_delay_s=0.1)
+    _, out, err = fleetctl("repro", "--url", server.url, "--sessions", 2, "--out", tmp_path)
+    assert "canary-secret-71" not in out + err
+    for file in tmp_path.iterdir():
+        data = file.read_bytes()
+        text = gzip.decompress(data) if file.suffix == ".gz" else data
+        assert b"canary-secret-71" not in text
+    assert server.behaviour.tokens == {"Bearer canary-secret-71"}
+
+
+def test_classify_names_class_and_evidence_per_session_and_sums_up(fleetctl):
+    files = [GOLDEN / "leak_content.json", GOLDEN / "done_text.json", GOLDEN / "infra_429.json"]
+    code, out, _ = fleetctl("classify", *files)
+    assert code == 0
+    assert "leak_content.json: session 0, round 1: leak, leak_content: 'deepseek_dsml full" in out
+    assert "done_text.json: session 0, round 1: done" in out
+    assert "CORRUPTION sessions: 1/2 = 50%" in out
+    assert "infra=1 (not counted)" in out
+
+
+def test_classify_reads_raw_streams_responses_and_histories(fleetctl, tmp_path):
+    golden = json.loads((GOLDEN / "leak_content.json").read_text("utf-8"))
+    raw = tmp_path / "raw.sse"
+    raw.write_text(golden["sse"], "utf-8")
+    response = tmp_path / "response.json"
+    message = {"role": "assistant", "content": "[TOOL_CALLS][{}]"}
+    response.write_text(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}))
+    history = tmp_path / "history.json"
+    history.write_text(json.dumps([{"role": "user", "content": "Hello."}, message]))
+    lines = tmp_path / "many.jsonl"
+    lines.write_text(response.read_text() + "\n" + json.dumps({"messages": [message]}) + "\n")
+    code, out, _ = fleetctl("classify", raw, response, history, lines, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [session["outcome"] for session in found["sessions"]] == ["leak"] * 5
+    assert found["counts"] == {"leak": 5}
+
+
+def test_classify_refuses_what_is_no_conversation_with_its_place(fleetctl, tmp_path):
+    file = tmp_path / "odd.json"
+    file.write_text('{"choices": []}\n{"neither": 1}\n')
+    code, _, err = fleetctl("classify", file)
+    assert code == 3
+    assert "odd.json:2" in err
+
+
+def test_reclassify_shows_what_a_newer_classifier_changes(fleetctl, serve, tmp_path):
+    server = serve(mode="leaky", first_delay_s=0.1)
+    fleetctl("repro", "--url", server.url, "--sessions", 2, "--out", tmp_path / "run")
+    file = tmp_path / "run" / "transcripts.0.jsonl.gz"
+    text = gzip.decompress(file.read_bytes()).decode()
+    aged = []
+    for line in map(json.loads, text.splitlines()):
+        if line["kind"] == "session":
+            line["classifier"] = "0.0.0"
+            line["outcome"] |= {"outcome": "no_tool", "flags": ["answered_instead"]}
+        aged.append(json.dumps(line))
+    file.write_bytes(gzip.compress("\n".join(aged).encode()))
+    code, out, _ = fleetctl("reclassify", tmp_path / "run")
+    assert code == 0
+    assert "2 sessions change" in out
+    assert "session 0: no_tool -> leak (answered_instead, leak_content)" in out
+    file.write_bytes(gzip.compress("\n".join(aged).replace("0.0.0", "1.1.1").encode()))
+    code, out, _ = fleetctl("reclassify", tmp_path / "run")
+    assert code == 8
+
+
+def test_the_self_test_states_the_ceiling(fleetctl):
+    code, out, err = fleetctl("repro", "--self-test", "--most", 25)
+    assert code == 0
+    assert "drives 25 streams of 50 tokens/s" in out
+    assert "25 streams: ok" in err
