@@ -10,8 +10,12 @@ import typer
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.check import check
 from fleetctl.cli.hosts import forget, rollback, status, unlock
+from fleetctl.cli.judge import judge, power
 from fleetctl.cli.lab import lab
+from fleetctl.cli.plan import plan
+from fleetctl.cli.repro import repro
 from fleetctl.cli.results import results
+from fleetctl.cli.run import run
 
 app = typer.Typer(
     name="fleetctl",
@@ -28,7 +32,19 @@ def root() -> None:
     """Declarative experiments on the GPU hosts that serve language models."""
 
 
-for command in (check, status, rollback, unlock, forget):
+COMMANDS = (
+    check,
+    plan,
+    run,
+    status,
+    rollback,
+    unlock,
+    forget,
+    repro,
+    judge,
+    power,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(results, name="results")
 app.add_typer(lab, name="lab")

@@ -18,6 +18,7 @@ from fleetctl.errors import ExitCode, InputError
 from fleetctl.host.agent_client import Agent, Sudo
 from fleetctl.host.connect import connect
 from fleetctl.host.endpoint import Backend, Endpoint
+from fleetctl.host.handshakes import HandshakeGate
 from fleetctl.host.transport import Transport
 from fleetctl.spec.inventory import Host, Inventory
 from fleetctl.spec.inventory import Sudo as SudoSpec
@@ -50,9 +51,10 @@ def the_inventory(path: Path | None, console: Console) -> Inventory:
 def edges(runs: Path, console: Console) -> Iterator[Edges]:
     """Yield the outside world; while it lasts, Ctrl-C asks for an orderly end."""
     stop = Stop()
+    gate = HandshakeGate()
     with _signals(stop, console):
         yield Edges(
-            connect=_connect,
+            connect=lambda name, host: _connect(name, host, gate),
             agent=_agent,
             clock=StoppableClock(SystemClock(), stop),
             stop=stop,
@@ -63,7 +65,7 @@ def edges(runs: Path, console: Console) -> Iterator[Edges]:
         )
 
 
-def _connect(name: str, host: Host) -> Transport:
+def _connect(name: str, host: Host, gate: HandshakeGate) -> Transport:
     endpoint = Endpoint(
         name=name,
         address=host.address,
@@ -76,7 +78,7 @@ def _connect(name: str, host: Host) -> Transport:
         connect_deadline_s=host.connect_deadline,
         accept_new=host.accept_new_host_key,
     )
-    return connect(endpoint, backend=Backend(host.transport))
+    return connect(endpoint, backend=Backend(host.transport), gate=gate, clock=SystemClock())
 
 
 def _agent(transport: Transport, host: Host) -> Agent:

@@ -6,13 +6,15 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from fleetctl.errors import FleetError, HostError, LeaseHeld
+from fleetctl.errors import FleetError, HostError, LeaseHeld, NotRestored
 from fleetctl.host.agent_client import Agent, new_id
+from fleetctl.plan.planner import Plan
 from fleetctl.transaction.lease import LeaseRequest
 from fleetctl.transaction.outcome import Restored
 
 # a renewal may be lost twice before the host restores itself
 _RENEWALS_PER_LEASE = 4.0
+_DEADMAN_S = 5.0
 
 
 class LeaseKeeper:
@@ -32,6 +34,8 @@ class LeaseKeeper:
         self._agent = agent
         self._ended = threading.Event()
         self._lost: FleetError | None = None
+        self._transaction = ""
+        self._kept = False
         self._thread = threading.Thread(target=self._renew, name=f"lease {unit}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -48,10 +52,47 @@ class LeaseKeeper:
     ) -> None:
         """Restore and release; renewals go on until the host is back."""
         try:
-            if self._lost is None:
-                self.restored = self._agent.release(self.request.id)
+            if self._lost is None and not self._kept:
+                self.restored = self._release()
         finally:
             self.end_renewals()
+
+    def switch(self, plan: Plan, *, within: tuple[str, ...]) -> None:
+        """Bring the host to a plan made from the host as found; what was on it goes back first.
+
+        Raises:
+            DriftError: the host is no longer as it was found; nothing was applied.
+            ApplyFailed: a step failed and was undone.
+            RestoreConflict: somebody changed a file of ours meanwhile.
+        """
+        if self._transaction:
+            self._agent.restore(transaction=self._transaction, hold=True)
+            self._transaction = ""
+        if plan.steps:
+            transaction = new_id()
+            self._agent.apply(self.request, transaction, plan.steps, plan.blobs, within=within)
+            self._transaction = transaction
+
+    def keep(self, agent: Agent) -> None:
+        """Let the change stay, through a new connection: that it can be made is part of the proof.
+
+        Raises:
+            ApplyFailed: the dead-man was first and the host has been restored.
+        """
+        self.end_renewals()
+        agent.commit(self.request.id, transaction=self._transaction)
+        self._kept = True
+
+    def _release(self) -> Restored:
+        try:
+            return self._agent.release(self.request.id)
+        except HostError as error:
+            raise NotRestored(
+                f"{self._agent.transport.host_name} can't be reached to restore it",
+                why=f"{error}; it restores itself when its lease ends, "
+                f"within {self.request.length_s + _DEADMAN_S:.0f} s",
+                next_step=f"`fleetctl status --host {self._agent.transport.host_name}` in a minute",
+            ) from error
 
     def check(self) -> None:
         """Raise when the host has taken the lease back: what runs there is no longer ours."""

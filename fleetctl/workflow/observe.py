@@ -53,7 +53,7 @@ def observe(host: Reached, arms: Iterable[Arm]) -> HostView:
     scripts = tuple(PathQuery(path, content=True) for path in host.host.serve_scripts)
     first = host.agent.observe(Query(scripts, (host.host.unit,), (host.host.python,)))
     _check_unit(host, first.units[0])
-    code = host.agent.code(_code_query(host, wanted))
+    code = host.agent.code(code_query(host, wanted))
     targets = sorted(
         {
             path
@@ -78,7 +78,8 @@ def look(host: Reached, paths: Iterable[str]) -> dict[str, PathState]:
     return {state.path: state for state in observed.paths}
 
 
-def _code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
+def code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
+    """Return the question about every module and flag that the arms name."""
     modules = {c.patch.module for arm in arms for c in arm.patches if c.patch.module}
     names = {name for arm in arms for name in arm.flags}
     return CodeQuery(

@@ -1,0 +1,79 @@
+"""What earlier runs teach later ones: A/A runs for dispersion, and observers that disturb."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.history import AaRecord
+from fleetctl.store.atomic import append_line
+
+_AA = "aa.jsonl"
+_OBSERVERS = "observers.jsonl"
+
+
+@dataclass(frozen=True)
+class History:
+    """The memory of a folder of runs; append-only, torn lines are passed over."""
+
+    root: Path
+
+    def add_aa(self, record: AaRecord) -> None:
+        """Remember runs of one unchanged arm."""
+        runs = [
+            {"bad": run.bad, "sessions": run.sessions, "boot": run.boot}
+            for run in record.counts.runs
+        ]
+        self._append(
+            _AA,
+            {
+                "name": record.name,
+                "host_class": record.host_class,
+                "workload_sha256": record.workload_sha256,
+                "runs": runs,
+            },
+        )
+
+    def aa_records(self) -> tuple[AaRecord, ...]:
+        """Return every A/A record, oldest first."""
+        return tuple(
+            AaRecord(
+                name=line["name"],
+                host_class=line["host_class"],
+                workload_sha256=line["workload_sha256"],
+                counts=ArmCounts(line["name"], tuple(Run(**run) for run in line["runs"])),
+            )
+            for line in self._lines(_AA)
+        )
+
+    def add_observer(self, name: str, verdict: str, run_id: str) -> None:
+        """Remember what an observer's own trial said."""
+        self._append(_OBSERVERS, {"observer": name, "verdict": verdict, "run": run_id})
+
+    def perturbing_observers(self) -> tuple[str, ...]:
+        """Return observers whose own last firm trial says that they move the rate."""
+        last: dict[str, str] = {}
+        for line in self._lines(_OBSERVERS):
+            if line["verdict"] in ("eliminated", "reduced", "worse", "no_effect"):
+                last[line["observer"]] = line["verdict"]
+        return tuple(name for name, verdict in last.items() if verdict != "no_effect")
+
+    def _append(self, name: str, value: Mapping[str, Any]) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        append_line(self.root / name, json.dumps(value))
+
+    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+        path = self.root / name
+        if not path.exists():
+            return
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                yield value

@@ -1,0 +1,177 @@
+"""Put an arm on a site, wait until it serves, prove that it is what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetctl.plan.planner import Plan
+from fleetctl.plan.targets import module_file
+from fleetctl.serving.loads import fetch_json
+from fleetctl.serving.proof import (
+    ExpectedModule,
+    Proof,
+    prove_code,
+    prove_flags,
+    prove_markers,
+    prove_own_view,
+    require,
+)
+from fleetctl.spec.arms import Arm
+from fleetctl.spec.experiment import Experiment
+from fleetctl.transaction.code import CodeReport
+from fleetctl.transaction.snapshot import UnitReport
+from fleetctl.workflow.edges import Edges, Reached
+from fleetctl.workflow.lease_keeper import LeaseKeeper
+from fleetctl.workflow.observe import code_query
+from fleetctl.workflow.ready import wait_ready
+from fleetctl.workflow.site import Site, address_of
+
+_LOG_LINES = 4000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A host with the plan of each arm, made from the host as found.
+
+    Attributes:
+        plans: by arm name.
+        arms: by name; their union decides which flags and files are read back.
+        wanted: by arm name: sha256 of every file any arm touches, as that arm has it.
+        within: directories that no step may leave.
+    """
+
+    host: Reached
+    keeper: LeaseKeeper
+    plans: Mapping[str, Plan]
+    arms: Mapping[str, Arm]
+    wanted: Mapping[str, Mapping[str, str]]
+    within: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """An arm that runs on a site, as read back from it.
+
+    Attributes:
+        boot: host boots and unit invocations, joined: what tells one cluster from the next.
+        patches: module or path -> sha256 that is live, over both arms' patches.
+        processes: flags that matter, of every serving process.
+    """
+
+    arm: str
+    boot: str
+    patches: Mapping[str, str]
+    processes: tuple[Mapping[str, str], ...]
+    proof: Proof
+
+
+def deploy(
+    edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str, experiment: Experiment
+) -> Deployed:
+    """Put an arm on every host of a site, in restart order, and prove it.
+
+    Hosts that hold another arm go back to as found first. A failure leaves the hosts to their
+    keepers, which restore them.
+
+    Raises:
+        ApplyFailed: a step failed; that host was restored.
+        NotReady: the service did not become ready.
+        NotProven: what runs is not what was asked for.
+        DriftError: somebody changed the host meanwhile.
+    """
+    edges.talk.say(f"{site.name}: deploying {arm}")
+    for one in prepared:
+        edges.stop.check()
+        one.keeper.check()
+        one.keeper.switch(one.plans[arm], within=one.within)
+    wait_ready(edges, site, experiment.ready)
+    return _proven(edges, site, prepared, arm)
+
+
+def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) -> Deployed:
+    proof = Proof()
+    patches: dict[str, str] = {}
+    processes: list[Mapping[str, str]] = []
+    boots: list[str] = []
+    for one in prepared:
+        read = _read_back(one)
+        found = _prove(one, read, arm)
+        require(found, one.host.name)
+        proof += found
+        patches |= _live_patches(one, read.code)
+        processes += [dict(process.flags) for process in read.unit.processes]
+        boots.append(read.unit.invocation)
+    edges.talk.say(f"{site.name}: proven: {len(proof.shown)} facts about what runs")
+    return Deployed(arm, "+".join(boots), patches, tuple(processes), proof)
+
+
+@dataclass(frozen=True)
+class _ReadBack:
+    unit: UnitReport
+    code: CodeReport
+    log: tuple[tuple[int, str], ...]
+    own_view: Mapping[str, object]
+
+
+def _read_back(one: Prepared) -> _ReadBack:
+    host = one.host
+    arms = tuple(one.arms.values())
+    names = sorted({name for arm in arms for name in arm.flags})
+    markers = any(content.patch.marker for arm in arms for content in arm.patches)
+    log = host.agent.log(host.host.unit, most_lines=_LOG_LINES).lines if markers else ()
+    return _ReadBack(
+        unit=host.agent.unit(host.host.unit, flags=names, log_lines=0),
+        code=host.agent.code(code_query(host, arms)),
+        log=tuple((line.pid, line.text) for line in log),
+        own_view=_own_view(host),
+    )
+
+
+def _own_view(host: Reached) -> Mapping[str, object]:
+    """Return the environment that a server says it has read, where it says so."""
+    address, port = address_of(host.host.service_url)
+    with host.transport.forward(port, address=address) as local:
+        info = fetch_json(local, "/server_info")
+    flags = info.get("flags") or info.get("env") if isinstance(info, dict) else None
+    return flags if isinstance(flags, dict) else {}
+
+
+def _prove(one: Prepared, read: _ReadBack, arm: str) -> Proof:
+    wanted = one.arms[arm]
+    pids = [process.pid for process in read.code.processes if process.pid]
+    markers = [content.patch.marker for content in wanted.patches if content.patch.marker]
+    return (
+        prove_flags(read.unit, wanted.flags)
+        + prove_own_view(wanted.flags, read.own_view)
+        + prove_code(read.code, _expected(one, read.code, arm))
+        + prove_markers(read.log, markers, pids)
+    )
+
+
+def _expected(one: Prepared, code: CodeReport, arm: str) -> list[ExpectedModule]:
+    """Return every module that any arm patches, as this arm has it: patched or as found."""
+    wanted = one.wanted[arm]
+    found = {
+        module: module_file(one.host.name, one.host.host, module, code) for module in _modules(one)
+    }
+    return [
+        ExpectedModule(module, path, wanted[path])
+        for module, path in found.items()
+        if path in wanted
+    ]
+
+
+def _modules(one: Prepared) -> list[str]:
+    patches = [content.patch for arm in one.arms.values() for content in arm.patches]
+    return sorted({patch.module for patch in patches if patch.module is not None})
+
+
+def _live_patches(one: Prepared, code: CodeReport) -> Mapping[str, str]:
+    """Return the digest of each patched module as the processes would import it."""
+    return {
+        module.module: module.sha256 or module.kind
+        for process in code.processes
+        for module in process.modules
+        if module.module in _modules(one)
+    }

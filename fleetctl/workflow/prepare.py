@@ -1,0 +1,201 @@
+"""Plan every arm on every host of a site, from the host as found; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from fleetctl.errors import InputError, LeaseHeld
+from fleetctl.plan.desired import Desired, FileGoal, with_as_found
+from fleetctl.plan.diff import render_plan
+from fleetctl.plan.patches import goals_of
+from fleetctl.plan.planner import Plan, plan_host, sha256
+from fleetctl.spec.arms import Arm
+from fleetctl.transaction.outcome import Finding, StagedFile
+from fleetctl.transaction.snapshot import PathState
+from fleetctl.transaction.step import describe
+from fleetctl.workflow.edges import Edges, Reached
+from fleetctl.workflow.flags import flag_goals
+from fleetctl.workflow.observe import HostView, look, observe
+from fleetctl.workflow.site import Site
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One host with the plan of each arm.
+
+    Attributes:
+        view: the host as found.
+        touched: every file any arm touches, as found.
+        plans: by arm name.
+        wanted: by arm name: path -> sha256 of what that arm has there.
+    """
+
+    reached: Reached
+    view: HostView
+    touched: Mapping[str, PathState]
+    plans: Mapping[str, Plan]
+    wanted: Mapping[str, Mapping[str, str]]
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """Directories that no step may leave: the tree, and those of the files edited by name."""
+        named = {str(PurePosixPath(path).parent) for path in self.touched}
+        return tuple(sorted({self.reached.host.tree, *named}))
+
+    def facts_json(self) -> dict[str, Any]:
+        """Return what the host is, for the run's folder."""
+        facts = self.view.observed.facts
+        return {
+            "host": self.reached.name,
+            "class": self.reached.host.host_class,
+            "labels": self.reached.host.labels,
+            "facts": asdict(facts),
+            "unit": dict(self.view.unit.properties),
+            "code": asdict(self.view.code),
+        }
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """A site with the plans of its hosts."""
+
+    site: Site
+    arms: Mapping[str, Arm]
+    hosts: tuple[HostPlan, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan for the run's folder and for `--json`."""
+        return {
+            "site": self.site.name,
+            "hosts": [_host_json(host) for host in self.hosts],
+        }
+
+
+def plan_site(site: Site, arms: Sequence[Arm], *, soak_s: float) -> SitePlan:
+    """Observe every host of a site and plan each arm on it.
+
+    Raises:
+        LeaseHeld: somebody works on a host; the message names them.
+        DriftError: a module or unit is not what spec and inventory say.
+        EditRefused: a flag can't be set exactly.
+    """
+    with ThreadPoolExecutor(len(site.hosts)) as pool:
+        hosts = tuple(pool.map(lambda host: _plan_host(host, arms, soak_s), site.hosts))
+    return SitePlan(site, {arm.name: arm for arm in arms}, hosts)
+
+
+def _plan_host(host: Reached, arms: Sequence[Arm], soak_s: float) -> HostPlan:
+    view = observe(host, arms)
+    _refuse_held(host, view)
+    goals = {arm.name: _goals(host, arm, view) for arm in arms}
+    paths = sorted({goal.path for found in goals.values() for goal in found})
+    touched = look(host, paths)
+    as_found = {path: _content(touched[path]) for path in paths}
+    plans, wanted = {}, {}
+    for arm in arms:
+        files = with_as_found(goals[arm.name], as_found)
+        desired = Desired(files, host.host.unit, _notes(arm, view))
+        plans[arm.name] = plan_host(host.name, desired, touched, soak_s=soak_s, restart_always=True)
+        wanted[arm.name] = {f.path: sha256(f.content) for f in files if f.content is not None}
+    return HostPlan(host, view, touched, plans, wanted)
+
+
+def _goals(host: Reached, arm: Arm, view: HostView) -> tuple[FileGoal, ...]:
+    goals = [
+        goal
+        for content in arm.patches
+        for goal in goals_of(host.name, host.host, content, view.code, view.read)
+    ]
+    goals += flag_goals(host, arm.flags, view)
+    seen: dict[str, FileGoal] = {}
+    for goal in goals:
+        if goal.path in seen:
+            raise InputError(
+                f"{arm.name} changes {goal.path} twice on {host.name}",
+                why=f"{seen[goal.path].why}, and {goal.why}",
+                next_step="let one patch or flag change a file",
+            )
+        seen[goal.path] = goal
+    return tuple(seen.values())
+
+
+def _content(state: PathState) -> bytes | None:
+    return state.content if state.kind == "file" else None
+
+
+def _notes(arm: Arm, view: HostView) -> tuple[str, ...]:
+    unread = [r.name for r in view.code.readers if not r.files and r.name in arm.flags]
+    return tuple(
+        f"nothing in {', '.join(view.code.searched) or 'the tree'} reads {name}" for name in unread
+    )
+
+
+def _refuse_held(host: Reached, view: HostView) -> None:
+    for held in view.observed.status.leases:
+        lease = held.lease
+        if lease.unit == host.host.unit and held.expires_in_s > 0:
+            raise LeaseHeld(
+                f"{host.name} is held by {lease.holder}",
+                why=f"run {lease.run_id} ({lease.purpose}) holds {lease.unit} "
+                f"for {held.expires_in_s:.0f} s more",
+                next_step=f"wait, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}`",
+            )
+
+
+def check_on_host(edges: Edges, plan: SitePlan) -> None:
+    """Let each host check the new files with its own interpreter and tools.
+
+    Raises:
+        InputError: a file must not be deployed; nothing was changed.
+    """
+    for host in plan.hosts:
+        files = {
+            change.path: change.after
+            for found in host.plans.values()
+            for change in found.changes
+            if change.after is not None
+        }
+        staged = [StagedFile(path, content) for path, content in files.items()]
+        findings = host.reached.agent.check(staged, interpreter=host.reached.host.python)
+        for finding in findings:
+            if not finding.fatal:
+                edges.talk.say(f"{host.reached.name}: {finding.path}: {finding.message}")
+        fatal = [finding for finding in findings if finding.fatal]
+        if fatal:
+            raise _refused(host.reached.name, fatal)
+
+
+def _refused(host: str, fatal: Sequence[Finding]) -> InputError:
+    return InputError(
+        f"{host} refuses {fatal[0].path}",
+        why="\n       ".join(f"{finding.checked_by}: {finding.message}" for finding in fatal),
+        next_step="mend the file; nothing was changed",
+    )
+
+
+def render(plan: SitePlan) -> list[str]:
+    """Return the lines of a site's plan: what each arm changes on each host."""
+    lines: list[str] = []
+    for host in plan.hosts:
+        for arm, found in host.plans.items():
+            lines += [f"== {arm} on {host.reached.name}", *render_plan(found), ""]
+    return lines
+
+
+def _host_json(host: HostPlan) -> dict[str, Any]:
+    return {
+        "host": host.reached.name,
+        "arms": {
+            arm: {
+                "steps": [describe(step) for step in plan.steps],
+                "files": {change.path: change.why for change in plan.changes},
+                "diff": list(render_plan(plan)),
+                "cannot_predict": list(plan.notes),
+            }
+            for arm, plan in host.plans.items()
+        },
+    }

@@ -1,0 +1,78 @@
+"""Proof that a host is back: every file, mode, owner and the unit, compared with as found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleetctl.errors import ExitCode, NotRestored
+from fleetctl.transaction.snapshot import PathState, Query, UnitState
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.observe import look
+from fleetctl.workflow.prepare import HostPlan
+
+_COMPARED = ("kind", "sha256", "mode", "owner", "group", "mtime_ns", "xattr_sha256", "link_target")
+_UNIT = ("ActiveState", "SubState", "UnitFileState", "FragmentPath", "DropInPaths")
+
+
+@dataclass(frozen=True)
+class RestoredProof:
+    """What was shown about a host after a run.
+
+    Attributes:
+        files: path -> sha256, or "absent".
+        differs: what is not as found; empty when the host is back.
+    """
+
+    host: str
+    files: tuple[tuple[str, str], ...]
+    differs: tuple[str, ...]
+
+
+def prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
+    """Compare a host with how it was found.
+
+    Raises:
+        NotRestored: something differs; the message says what.
+    """
+    host = plan.reached
+    now = look(host, [path for path, state in plan.touched.items() if state.kind != "directory"])
+    differs = [
+        line
+        for path, before in plan.touched.items()
+        for line in _differences(before, now.get(path, before))
+    ]
+    unit = host.agent.observe(Query(units=(host.host.unit,))).units[0]
+    differs += _unit_differences(plan.view.unit, unit)
+    files = tuple(
+        (path, state.sha256 or state.kind)
+        for path, state in now.items()
+        if state.kind != "directory"
+    )
+    if differs:
+        raise NotRestored(
+            f"{host.name} is not as it was found",
+            why="\n       ".join(differs),
+            next_step=f"`fleetctl rollback --list --host {host.name}` shows what is held there",
+            exit_code=ExitCode.FAILED_NOT_RESTORED,
+        )
+    edges.talk.say(f"{host.name}: restored: {len(files)} file(s) and the unit are as found")
+    for path, digest in files:
+        edges.talk.say(f"  {digest[:12]:<12} {path}")
+    return RestoredProof(host.name, files, ())
+
+
+def _differences(before: PathState, now: PathState) -> Iterator[str]:
+    for name in _COMPARED:
+        was, is_now = getattr(before, name), getattr(now, name)
+        if before.kind == "directory" and name in ("mtime_ns",):
+            continue
+        if was != is_now:
+            yield f"{before.path}: {name} was {was}, is {is_now}"
+
+
+def _unit_differences(before: UnitState, now: UnitState) -> Iterator[str]:
+    for name in _UNIT:
+        was, is_now = before.properties.get(name, ""), now.properties.get(name, "")
+        if was != is_now:
+            yield f"{before.unit}: {name} was {was}, is {is_now}"

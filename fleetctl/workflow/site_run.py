@@ -1,0 +1,173 @@
+"""The trials of one site under its leases: deploy, measure, next; then restore, and prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from fleetctl.analysis.design import Slot
+from fleetctl.errors import ExitCode, FleetError, NotRestored, RestoreConflict
+from fleetctl.serving.calibrate import calibrate
+from fleetctl.spec.experiment import Experiment
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.trial.scenario import Calibration
+from fleetctl.workflow.deploy import Deployed, Prepared, deploy
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.lease_keeper import LeaseKeeper
+from fleetctl.workflow.measure import Measuring, measure
+from fleetctl.workflow.prepare import SitePlan
+from fleetctl.workflow.reach import reach
+from fleetctl.workflow.ready import probe_of, wait_ready
+from fleetctl.workflow.restored import RestoredProof, prove_restored
+
+_ATTEMPTS = 2
+
+
+@dataclass
+class SiteRun:
+    """What one site does in a run.
+
+    Attributes:
+        slots: the trials to make, in order.
+        prefix: of trial names, where several sites measure.
+        keep: leave the treatment on the site, committed.
+        facts: of the trials made so far.
+        restored: what was shown about each host afterwards.
+    """
+
+    edges: Edges
+    folder: RunFolder
+    plan: SitePlan
+    slots: Sequence[Slot]
+    experiment: Experiment
+    prefix: str = ""
+    keep: bool = False
+    facts: list[TrialFacts] = field(default_factory=list)
+    restored: list[RestoredProof] = field(default_factory=list)
+    _deployed: Deployed | None = None
+    _has_changed: bool = False
+
+    def run(self) -> None:
+        """Make the trials; whatever happens, the hosts are restored and that is proven.
+
+        Raises:
+            FleetError: with the exit code that tells the state of the hosts.
+        """
+        try:
+            with ExitStack() as stack:
+                prepared = [self._hold(stack, index) for index in range(len(self.plan.hosts))]
+                for slot in self.slots:
+                    self._trial(prepared, slot)
+                if self.keep:
+                    self._keep(prepared)
+        except (NotRestored, RestoreConflict):
+            raise
+        except FleetError as error:
+            self._after_failure(error)
+            raise
+        if not self.keep:
+            self._prove_restored()
+
+    def _after_failure(self, error: FleetError) -> None:
+        """Prove that the hosts are back, and let the error say so."""
+        if self._has_changed:
+            self._prove_restored()
+            if error.exit_code is ExitCode.REFUSED:
+                error.exit_code = ExitCode.FAILED_RESTORED
+        self._record("failed", site=self.plan.site.name, what=error.what, why=error.why)
+
+    def _hold(self, stack: ExitStack, index: int) -> Prepared:
+        host = self.plan.hosts[index]
+        keeper = stack.enter_context(
+            LeaseKeeper(
+                host.reached.agent,
+                run_id=self.folder.run_id,
+                holder=self.edges.holder,
+                purpose=self.experiment.name,
+                unit=host.reached.host.unit,
+                length_s=self.experiment.lease,
+            )
+        )
+        self._record("held", host=host.reached.name, lease=keeper.request.id)
+        return Prepared(host.reached, keeper, host.plans, self.plan.arms, host.wanted, host.within)
+
+    def _trial(self, prepared: Sequence[Prepared], slot: Slot) -> None:
+        """Make one trial; a trial that our own client spoilt is made once more."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._deploy(prepared, slot.arm)
+            name = f"trials/{self.prefix}{slot.position + 1:03d}-{slot.arm}"
+            name += f"-{attempt}" if attempt > 1 else ""
+            facts = measure(self.edges, self.plan.site, self._now(), slot, self._measuring(), name)
+            spoilt = bool(facts.void_because) and not facts.disturbances
+            again = spoilt and attempt < _ATTEMPTS
+            self.folder.write_json(f"{name}/facts.json", facts.to_json())
+            self._record("trial", trial=name, slot=slot.position, line=facts.line, again=again)
+            if not again:
+                self.facts.append(facts)
+                return
+            self.edges.talk.say(f"  trial {name} is made again: {facts.void_because[0]}")
+
+    def _deploy(self, prepared: Sequence[Prepared], arm: str) -> None:
+        """Put an arm on the site, unless it stands there and a fresh boot was not asked for."""
+        if (
+            self._deployed is not None
+            and self._deployed.arm == arm
+            and not self.experiment.trials.boot_per_run
+        ):
+            return
+        self._record("deploying", site=self.plan.site.name, arm=arm)
+        self._has_changed = True
+        self._deployed = deploy(self.edges, self.plan.site, prepared, arm, self.experiment)
+        proof = self._deployed.proof
+        self._record(
+            "deployed", site=self.plan.site.name, arm=arm, shown=proof.shown, notes=proof.notes
+        )
+
+    def _now(self) -> Deployed:
+        if self._deployed is None:
+            raise AssertionError("a trial is measured on a deployed arm")
+        return self._deployed
+
+    def _measuring(self) -> Measuring:
+        return Measuring(
+            self.experiment.workload, self.experiment.trials.seed, self.folder, self._calibration()
+        )
+
+    def _calibration(self) -> Calibration:
+        """Return how tokens become words: measured once per run, the same for both arms."""
+        if self.folder.has("calibration.json"):
+            return Calibration(**self.folder.read_json("calibration.json"))
+        entry = self.plan.site.entry
+        with probe_of(self.edges, entry, entry.host.router_url or entry.host.service_url) as probe:
+            found = calibrate(probe, entry.host.model)
+        self.folder.write_json(
+            "calibration.json", {"tokens_per_word": found.tokens_per_word, "source": found.source}
+        )
+        return found
+
+    def _keep(self, prepared: Sequence[Prepared]) -> None:
+        """Leave the treatment on the site: ready, and committed through new logins."""
+        if self._now().arm != "treatment":
+            self._deploy(prepared, "treatment")
+        wait_ready(self.edges, self.plan.site, self.experiment.ready)
+        for one in prepared:
+            fresh = reach(self.edges, one.host.name, one.host.host)
+            try:
+                one.keeper.keep(fresh.agent)
+            finally:
+                fresh.transport.close()
+            self._record("kept", host=one.host.name)
+            self.edges.talk.say(
+                f"{one.host.name}: kept; `fleetctl rollback {self.folder.run_id}` undoes it"
+            )
+
+    def _prove_restored(self) -> None:
+        for host in self.plan.hosts:
+            proof = prove_restored(self.edges, host)
+            self.restored.append(proof)
+            self._record("restored", host=proof.host, files=proof.files)
+
+    def _record(self, kind: str, **facts: object) -> None:
+        self.folder.record(self.edges.clock.now_s(), kind, **facts)
