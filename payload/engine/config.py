@@ -18,6 +18,7 @@ class ModelConfig:
         code_dim: values of a code vector, and of an index key, a K and a V.
         heads: index heads.
         width: of the dense layers that make the attention's query.
+        gate: values of the gate that weighs the heads.
         depth: how many dense layers the main stream runs beside the indexer.
         top_k: positions that attention sees.
         seed: of the code vectors.
@@ -25,11 +26,17 @@ class ModelConfig:
 
     layers: int = 4
     code_dim: int = 128
-    heads: int = 16
+    heads: int = 8
     width: int = 512
+    gate: int = 96
     depth: int = 12
     top_k: int = 64
     seed: int = 20_260_101
+
+    @property
+    def score_scale(self) -> float:
+        """What a head's score is multiplied by, as in production."""
+        return float((self.code_dim * self.heads) ** -0.5)
 
 
 @dataclass(frozen=True)

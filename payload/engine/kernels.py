@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from payload.cache import layout
+
 SHARPNESS = 0.5  # exp(-0.5 * 60) between the right position and the best wrong one
 
 
@@ -18,19 +20,19 @@ def dense(x: Tensor, weight: Tensor, *, out: Tensor) -> Tensor:
     return torch.mm(x, weight, out=out)
 
 
-def mean_of(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
-    """`out = (first + second) / 2`."""
-    return torch.add(first, second, out=out).mul_(0.5)
+def remember(
+    own: Tensor, rotate: Tensor, value: Tensor, slots: Tensor, *, out: tuple[Tensor, Tensor]
+) -> None:
+    """Store the key `own @ rotate` and the value `[B, D]` in the slots of (index keys, KV)."""
+    index_keys, kv = out
+    keys = own @ rotate
+    layout.store(index_keys, slots, keys)
+    layout.store(kv, slots, torch.cat((keys, value), dim=1))
 
 
-def cast(x: Tensor, *, out: Tensor) -> Tensor:
-    """Convert to the dtype of `out`, whatever its shape."""
-    return out.copy_(x.view(out.shape))
-
-
-def inverse_rms(x: Tensor, *, out: Tensor) -> Tensor:
-    """`out[b] = 1 / sqrt(mean of x[b]^2)`; padded rows of zeros give 1 / sqrt(eps)."""
-    return torch.rsqrt(x.square().mean(dim=1).add_(1e-6), out=out)
+def head_queries(x: Tensor, weight: Tensor, *, out: Tensor) -> Tensor:
+    """`out[b, h] = x[b] @ weight`, cut into heads, in the dtype of `out`."""
+    return out.copy_(torch.mm(x, weight).view(out.shape))
 
 
 def head_weights(x: Tensor, scale: float, *, out: Tensor) -> Tensor:
@@ -40,12 +42,22 @@ def head_weights(x: Tensor, scale: float, *, out: Tensor) -> Tensor:
 
 
 def attention_query(
-    last: Tensor, before: Tensor, w_last: Tensor, w_before: Tensor, norm: Tensor, *, out: Tensor
-) -> Tensor:
-    """`out = (last @ w_last + before @ w_before) * norm`."""
-    torch.mm(last, w_last, out=out)
-    out.addmm_(before, w_before)
-    return out.mul_(norm.unsqueeze(1))
+    last: Tensor, before: Tensor, w_last: Tensor, w_before: Tensor, *, out: tuple[Tensor, Tensor]
+) -> None:
+    """Project the dense results to queries of length sqrt(D).
+
+    Args:
+        last, before: `[B, W]`, the last two dense results.
+        w_last, w_before: `[W, D]`.
+        out: the queries `[B, D]`, and the norms `[B]` they were divided by: a statistic that
+            nobody reads in inference, as the log-sum-exp of many attention kernels.
+    """
+    query, norms = out
+    torch.mm(last, w_last, out=query)
+    query.addmm_(before, w_before)
+    norm = query.square().mean(dim=1).add_(1e-6).sqrt_()
+    query.div_(norm.unsqueeze(1))
+    norms.copy_(norm)
 
 
 def attend(query: Tensor, kv: Tensor, slots: Tensor, *, out: Tensor) -> Tensor:

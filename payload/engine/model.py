@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from payload.cache import layout
-from payload.cache.contract import Pools, store
+from payload.cache.contract import Pools
 from payload.device.contract import Device
 from payload.engine import kernels
 from payload.engine.config import EngineConfig
@@ -40,6 +40,15 @@ class Prefill:
     tokens: Tensor
     pointers: Tensor
     slots: Tensor
+
+
+@dataclass(frozen=True)
+class DenseBranch:
+    """The dense layers' input and the two buffers that they fill in turn, each `[B, W]`."""
+
+    latent: Tensor
+    left: Tensor
+    right: Tensor
 
 
 class GlassBox:
@@ -87,43 +96,39 @@ class GlassBox:
         self, device: Device, layer: int, inputs: StepInputs, own: Tensor, value: Tensor
     ) -> None:
         """Store the step's own key and value in the caches."""
-        rows, dim = own.shape
-        pair = device.empty((rows, 2 * dim), torch.float32)
-        device.launch(key_and_value, own, self._weights.rotate[layer], value, out=pair)
-        device.launch(store, inputs.slot, pair[:, :dim], out=self._pools.index_keys[layer])
-        device.launch(store, inputs.slot, pair, out=self._pools.kv[layer])
+        pools = (self._pools.index_keys[layer], self._pools.kv[layer])
+        rotate = self._weights.rotate[layer]
+        device.launch(kernels.remember, own, rotate, value, inputs.slot, out=pools)
 
     def _layer(self, device: Device, layer: int, inputs: StepInputs, hidden: Tensor) -> Tensor:
-        latent = self._latent(device, hidden)
-        call = self._index_call(device, layer, inputs, latent)
-        slots = self._indexer.select(device, call)
-        query = self._query(device, layer, latent)
-        device.join()
+        """Return the value that the layer's attention reads, `[B, D]`."""
         out = device.empty(hidden.shape, torch.float32)
+        gates, branch, call = self._branches(device, layer, inputs, hidden)
+        slots = self._indexer.select(device, call)
+        del gates  # only the main stream read them: their blocks may serve its next kernels
+        query = self._query(device, layer, branch)
+        device.join()
         device.launch(kernels.attend, query, self._pools.kv[layer], slots, out=out)
         return out
 
-    def _latent(self, device: Device, hidden: Tensor) -> Tensor:
-        """Return `[B, W]`: the hidden state, lifted to the width of the dense layers."""
-        weights, shape = self._weights, (hidden.shape[0], self._shape.width)
-        lifted, mixed, back, latent = (device.empty(shape, torch.float32) for _ in range(4))
-        device.launch(kernels.dense, hidden, weights.lift, out=lifted)
-        device.launch(kernels.dense, lifted, weights.mix, out=mixed)
-        device.launch(kernels.dense, mixed, weights.unmix, out=back)
-        device.launch(kernels.mean_of, lifted, back, out=latent)
-        return latent
-
-    def _index_call(
-        self, device: Device, layer: int, inputs: StepInputs, latent: Tensor
-    ) -> IndexerCall:
-        rows, heads, dim = latent.shape[0], self._shape.heads, self._shape.code_dim
-        wide = device.empty((rows, heads * dim), torch.float32)
-        q = device.empty((rows, heads, dim), torch.bfloat16)
-        head_weights = device.empty((rows, heads), torch.float32)
-        device.launch(kernels.dense, latent, self._weights.query_heads[layer], out=wide)
-        device.launch(kernels.cast, wide, out=q)
-        device.launch(kernels.head_weights, latent, (dim * heads) ** -0.5, out=head_weights)
-        return IndexerCall(
+    def _branches(
+        self, device: Device, layer: int, inputs: StepInputs, hidden: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], DenseBranch, IndexerCall]:
+        """Return the gates, and what both branches start from."""
+        weights, shape, rows = self._weights, self._shape, hidden.shape[0]
+        latent = device.empty((rows, shape.width), torch.float32)
+        gate_in = device.empty((rows, shape.gate), torch.float32)
+        left = device.empty((rows, shape.width), torch.float32)
+        gate = device.empty((rows, shape.gate), torch.float32)
+        right = device.empty((rows, shape.width), torch.float32)
+        q = device.empty((rows, shape.heads, shape.code_dim), torch.bfloat16)
+        head_weights = device.empty((rows, shape.heads), torch.float32)
+        device.launch(kernels.dense, hidden, weights.lift, out=latent)
+        device.launch(kernels.dense, hidden, weights.gate_in, out=gate_in)
+        device.launch(kernels.dense, gate_in, weights.gate, out=gate)
+        device.launch(kernels.head_weights, gate, shape.score_scale, out=head_weights)
+        device.launch(kernels.head_queries, latent, weights.query_heads[layer], out=q)
+        call = IndexerCall(
             layer=layer,
             q=q,
             weights=head_weights,
@@ -131,29 +136,21 @@ class GlassBox:
             page_table=inputs.page_table,
             lengths=inputs.length,
             capacity=self._config.context_tokens,
-            top_k=self._shape.top_k,
+            top_k=shape.top_k,
             stash=inputs.stash,
         )
+        return (gate_in, gate), DenseBranch(latent, left, right), call
 
-    def _query(self, device: Device, layer: int, latent: Tensor) -> Tensor:
+    def _query(self, device: Device, layer: int, branch: DenseBranch) -> Tensor:
         """Return the attention's query `[B, D]`: the main stream's work beside the indexer."""
-        weights, rows = self._weights, latent.shape[0]
-        before, last = latent, latent
+        weights, rows = self._weights, branch.latent.shape[0]
+        before, last = branch.latent, branch.left
+        spare = branch.right
         for weight in weights.dense:
-            following = device.empty(latent.shape, torch.float32)
-            device.launch(kernels.dense, last, weight, out=following)
-            before, last = last, following
-        norm = device.empty((rows,), torch.float32)
-        device.launch(kernels.inverse_rms, last, out=norm)
+            device.launch(kernels.dense, before, weight, out=last)
+            before, last, spare = last, spare, before
+        norms = device.empty((rows,), torch.float32)
         query = device.empty((rows, self._shape.code_dim), torch.float32)
         ends = (weights.query_last[layer], weights.query_before[layer])
-        device.launch(kernels.attention_query, last, before, *ends, norm, out=query)
+        device.launch(kernels.attention_query, before, spare, *ends, out=(query, norms))
         return query
-
-
-def key_and_value(own: Tensor, rotate: Tensor, value: Tensor, *, out: Tensor) -> Tensor:
-    """`out = [own @ rotate | value]`, `[B, 2 * D]`."""
-    dim = own.shape[1]
-    torch.mm(own, rotate, out=out[:, :dim])
-    out[:, dim:] = value
-    return out

@@ -26,7 +26,7 @@ class Weights:
         position: `[T, D]`, a code per position.
         rotate: per layer `[D, D]`: positions have other codes in each layer.
         lift: `[D, W]`: the code, LIFTS times, differently rotated.
-        mix, unmix: `[W, W]`, inverse to each other.
+        gate_in, gate: `[D, G]` and `[G, G]`: a share of the code, for the heads' weights.
         query_heads: per layer `[W, H * D]`: each head looks at its share of the code.
         dense: `depth` signed permutations `[W, W]`, the same in all layers.
         query_last, query_before: per layer `[W, D]`: the attention's query out of the last two
@@ -37,8 +37,8 @@ class Weights:
     position: Tensor
     rotate: tuple[Tensor, ...]
     lift: Tensor
-    mix: Tensor
-    unmix: Tensor
+    gate_in: Tensor
+    gate: Tensor
     query_heads: tuple[Tensor, ...]
     dense: tuple[Tensor, ...]
     query_last: tuple[Tensor, ...]
@@ -62,15 +62,14 @@ def construct(
         ValueError: the shapes don't allow the construction.
     """
     dim, width = config.code_dim, config.width
-    if width != LIFTS * dim or dim % config.heads or config.depth < 1:
+    if width != LIFTS * dim or dim % config.heads or config.depth < 2:
         raise ValueError(
-            f"width must be {LIFTS} x code_dim, heads divide code_dim, depth be positive: {config}"
+            f"width must be {LIFTS} x code_dim, heads divide code_dim, depth be at least 2: {config}"
         )
     draw = torch.Generator().manual_seed(config.seed)
     word, position = _signs(vocabulary, dim, draw), _signs(positions, dim, draw)
     rotate = tuple(_signed_permutation(dim, draw) for _ in range(config.layers))
     lift = torch.cat([_signed_permutation(dim, draw) for _ in range(LIFTS)], dim=1)
-    mix = _signed_permutation(width, draw)
     dense = tuple(_signed_permutation(width, draw) for _ in range(config.depth))
     before, last = _products(width, dense)
     down = lift.t() / LIFTS
@@ -79,8 +78,8 @@ def construct(
         position=position,
         rotate=rotate,
         lift=lift,
-        mix=mix,
-        unmix=mix.t().contiguous(),
+        gate_in=_signed_permutation(dim, draw)[:, : config.gate],
+        gate=_signed_permutation(config.gate, draw),
         query_heads=tuple(_heads(down @ turn, config.heads) for turn in rotate),
         dense=dense,
         query_last=tuple(last.t() @ down @ turn / 2 for turn in rotate),
@@ -128,8 +127,8 @@ def _moved(weights: Weights, device: torch.device) -> Weights:
         position=move(weights.position),
         rotate=move_all(weights.rotate),
         lift=move(weights.lift),
-        mix=move(weights.mix),
-        unmix=move(weights.unmix),
+        gate_in=move(weights.gate_in),
+        gate=move(weights.gate),
         query_heads=move_all(weights.query_heads),
         dense=move_all(weights.dense),
         query_last=move_all(weights.query_last),
