@@ -9,6 +9,7 @@ import typer
 
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.check import check
+from fleetctl.cli.classify import classify, reclassify
 from fleetctl.cli.hosts import forget, rollback, status, unlock
 from fleetctl.cli.judge import judge, power
 from fleetctl.cli.lab import lab
@@ -41,6 +42,8 @@ COMMANDS = (
     unlock,
     forget,
     repro,
+    classify,
+    reclassify,
     judge,
     power,
 )

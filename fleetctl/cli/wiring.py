@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import secrets
 import signal
@@ -50,6 +51,8 @@ def the_inventory(path: Path | None, console: Console) -> Inventory:
 @contextmanager
 def edges(runs: Path, console: Console) -> Iterator[Edges]:
     """Yield the outside world; while it lasts, Ctrl-C asks for an orderly end."""
+    # what paramiko logs is told again, in our words, by the errors it leads to
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
     stop = Stop()
     gate = HandshakeGate()
     with _signals(stop, console):

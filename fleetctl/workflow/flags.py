@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleetctl.environment.parser import system_parser
-from fleetctl.environment.shell_edit import edit_script
+from fleetctl.environment.shell.edit import edit_script
+from fleetctl.environment.shell.parser import system_parser
 from fleetctl.errors import InputError
 from fleetctl.plan.desired import FileGoal
 from fleetctl.workflow.edges import Reached
