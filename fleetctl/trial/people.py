@@ -12,7 +12,7 @@ _ALWAYS = (OutcomeClass.LEAK, OutcomeClass.NO_TOOL, OutcomeClass.ERROR)
 _FINE = (OutcomeClass.DONE, OutcomeClass.MAXROUNDS)
 _LINE = re.compile(
     r"CORRUPTION sessions:\s*(?P<bad>\d+)\s*/\s*(?P<of>\d+)(?:\s*=\s*(?:[\d.]+\s*%|n/a))?"
-    r"(?:\s*\((?P<parts>[^)]*)\))?"
+    r"(?:\s*\((?P<parts>[^)]*)\))?(?:\s+infra=(?P<infra>\d+))?"
 )
 _PART = re.compile(r"(?P<name>[\w-]+)(?:\[[^\]]*\])?=(?P<count>\d+)")
 
@@ -24,7 +24,7 @@ class PeoplesLine:
     Attributes:
         corrupted: sessions counted as corrupt.
         sessions: sessions that count.
-        parts: the counts in brackets, by the name they were given.
+        parts: the counts in brackets, by the name they were given, and infra beside them.
     """
 
     corrupted: int
@@ -57,4 +57,6 @@ def parse_peoples_line(text: str) -> PeoplesLine | None:
         return None
     found = lines[-1]
     parts = {part["name"]: int(part["count"]) for part in _PART.finditer(found["parts"] or "")}
+    if found["infra"]:
+        parts[OutcomeClass.INFRA] = int(found["infra"])
     return PeoplesLine(int(found["bad"]), int(found["of"]), parts)

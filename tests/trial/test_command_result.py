@@ -1,0 +1,125 @@
+"""What a user's program reports becomes a result, or a named fault; never a clean nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.trial.classes import OutcomeClass
+from fleetctl.trial.command_result import command_result
+from fleetctl.trial.summary import CommandRun, result_from_json, result_to_json
+
+RUN = CommandRun(
+    ("prog",), 0, is_timed_out=False, reported_by="", stdout_tail="", stderr_tail="", wall_s=1.0
+)
+LINE = "CORRUPTION sessions: 2/40 = 5%  (leak=2 no_tool=0 error=0 ok-ish[done/maxrounds]=38)"
+
+
+def result(stdout: str = "", result_file: str | None = None, **run: object):
+    return command_result(replace(RUN, **run), stdout=stdout, result_file=result_file)
+
+
+def counts(found) -> dict[str, int]:
+    return {str(outcome): count for outcome, count in found.counts if count}
+
+
+def test_the_peoples_line_is_enough():
+    found = result(f"starting\n{LINE}\nbye\n")
+    assert (found.sessions, found.counted, found.corrupted) == (40, 40, 2)
+    assert counts(found) == {"leak": 2, "done": 38}
+    assert found.is_valid
+    assert found.command.reported_by == "line"
+    assert found.line() == LINE
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers", "classes"),
+    [
+        ("CORRUPTION sessions: 3/40", (40, 40, 3), {"leak": 3, "done": 37}),
+        ("CORRUPTION sessions: 0/40 = 0%", (40, 40, 0), {"done": 40}),
+        (
+            "CORRUPTION sessions: 3/40 = 7.5%  (leak=2 no_tool=1 error=0 ok-ish=37)",
+            (40, 40, 3),
+            {"leak": 2, "no_tool": 1, "done": 37},
+        ),
+        (
+            "CORRUPTION sessions: 1/4 = 25%  (leak=1 ok-ish=3)  infra=2 (not counted)",
+            (6, 4, 1),
+            {"infra": 2, "leak": 1, "done": 3},
+        ),
+    ],
+)
+def test_lines_of_other_hands_are_read_as_they_mean(line, numbers, classes):
+    found = result(line)
+    assert (found.sessions, found.counted, found.corrupted) == numbers
+    assert counts(found) == classes
+
+
+@pytest.mark.parametrize("where", ["file", "stdout"])
+def test_the_documented_json_is_read_from_the_file_or_the_last_line(where):
+    text = json.dumps(
+        {
+            "sessions": 10,
+            "counts": {"leak": 1, "cross_talk": 1, "infra": 2, "done": 6},
+            "exposure": {"rounds": 24, "completion_tokens": 900},
+        }
+    )
+    found = result("noise", text) if where == "file" else result(f"noise\n{text}\n\n")
+    assert (found.sessions, found.counted, found.corrupted) == (10, 8, 2)
+    assert found.exposure.rounds == 24
+    assert found.command.reported_by == "json"
+    assert found.is_valid
+
+
+def test_a_program_may_say_what_it_calls_corrupt_and_why_its_run_is_void():
+    text = json.dumps(
+        {
+            "sessions": 4,
+            "counts": {"no_tool": 2, "done": 2},
+            "corrupted": 2,
+            "invalid_because": ["the server restarted"],
+        }
+    )
+    found = result("", text)
+    assert found.corrupted == 2
+    assert found.invalid_because == ("the server restarted",)
+
+
+def test_the_tools_own_result_is_such_a_json():
+    first = result("", json.dumps({"sessions": 2, "counts": {"leak": 1, "done": 1}}))
+    again = result("", json.dumps(result_to_json(first)))
+    assert (again.sessions, again.counts, again.corrupted) == (2, first.counts, 1)
+    assert result_from_json(json.loads(json.dumps(result_to_json(first)))) == first
+
+
+@pytest.mark.parametrize(
+    ("stdout", "said"),
+    [
+        ("", "reported nothing"),
+        ("all fine!", "reported nothing"),
+        ("{not json", "can't be used"),
+        ('{"sessions": 4}', "can't be used"),
+        ('{"sessions": 4, "counts": {"odd": 4}}', "can't be used"),
+        ('{"sessions": 4, "counts": {"done": 3}}', "don't add up"),
+        ('{"sessions": 4, "counts": {"done": 5, "leak": -1}}', "don't add up"),
+        ('{"sessions": 4, "counts": {"done": 4}, "corrupted": 5}', "don't add up"),
+        ('{"sessions": 4, "counts": {"done": 4}, "exposure": {"speed": 1}}', "can't be used"),
+        ("CORRUPTION sessions: 2/40 (leak=2 ok-ish=37)", "don't add up"),
+        ("CORRUPTION sessions: 50/40", "don't add up"),
+        ("CORRUPTION sessions: 2/40 (leek=2 ok-ish=38)", "unknown class"),
+    ],
+)
+def test_a_report_that_can_not_be_trusted_is_void_and_counts_nothing(stdout, said):
+    found = result(stdout)
+    assert (found.sessions, found.counted) == (0, 0)
+    assert said in " ".join(found.invalid_because)
+
+
+def test_a_failed_or_overrun_program_is_void_even_with_a_fine_line():
+    failed = result(LINE, exit_code=3)
+    assert "exit code 3" in failed.invalid_because[0]
+    late = result(LINE, exit_code=137, is_timed_out=True)
+    assert "deadline" in late.invalid_because[0]
+    assert late.count_of[OutcomeClass.LEAK] == 2
