@@ -31,7 +31,9 @@ class Transport(Protocol):
 
     All methods raise children of `HostError` only, are safe to call from several threads,
     and never leave a remote process of theirs behind: a call that is given up (deadline,
-    `close`) kills the remote process group first.
+    `close`, an interrupt) kills the remote process group first, and a call that was given up
+    before its program was started never starts it. Should this side vanish, the host
+    notices the end of the stream, or at the latest the deadline, and kills the group itself.
     """
 
     @property
@@ -39,8 +41,22 @@ class Transport(Protocol):
         """The host's name in the inventory, for messages."""
         ...
 
+    @property
+    def channels_opened(self) -> int:
+        """How many sessions were asked for so far, for round-trip budgets in tests."""
+        ...
+
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", deadline_s: float) -> Completed:
         """Run a program to its end; quoting is the transport's work.
+
+        The program leads a session of its own. When it ends, what it left in its process group
+        ends too; what should stay starts a session (`setsid`). `stdin` is whole or not at all:
+        a program never sees an end of file that comes from a broken connection.
+
+        Args:
+            argv: the program and its arguments, as they should arrive.
+            stdin: all of its input.
+            deadline_s: counted from the program's start; a slow login shell has its own time.
 
         Raises:
             RemoteTimeout: `deadline_s` passed; the remote process group was killed.

@@ -1,0 +1,462 @@
+"""What every `Transport` promises. A subclass gives it a `transport` and a `host_dir`.
+
+`host_dir` is a folder that both the test and the host see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fleetctl.clock import SystemClock
+from fleetctl.errors import ConnectionLost, HostError, RemoteFailed, RemoteTimeout
+from fleetctl.host.transport import Transport
+
+MIB = 1 << 20
+ODD_ARGUMENTS = [
+    "",
+    " ",
+    "a b",
+    "-n",
+    "--",
+    "'",
+    '"',
+    "\\",
+    "\\n",
+    "$HOME",
+    "$(id)",
+    "`id`",
+    "!!",
+    "%s%b\\0101",
+    "*",
+    "~",
+    "a\nb\n",
+    "\t\r\x1b[0m",
+    "é漢\U0001f600",
+    "\udcff\udc80",
+    "x" * 20_000,
+]
+
+
+@contextlib.contextmanager
+def echo_server(*, size: int = 65536) -> Iterator[int]:
+    """Echo each connection's bytes until it is half-closed; answer `flood` without end."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(size):
+                connection.sendall(data)
+                while data == b"flood":
+                    connection.sendall(bytes(size))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError), ThreadPoolExecutor(256) as pool:
+            while True:
+                pool.submit(serve, listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    data = b""
+    while piece := connection.recv(65536):
+        data += piece
+    return data
+
+
+def send_all(connection: socket.socket, content: bytes) -> None:
+    connection.sendall(content)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def pid_in(path: Path) -> int:
+    """Wait for a pid to be written."""
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + 20
+    while not path.exists() or not path.read_text().strip():
+        assert clock.monotonic_s() < until_s, f"{path} was never written"
+        clock.sleep(0.02)
+    return int(path.read_text())
+
+
+def ends(is_true: Callable[[], bool], *, deadline_s: float = 10) -> bool:
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + deadline_s
+    while not is_true():
+        if clock.monotonic_s() > until_s:
+            return False
+        clock.sleep(0.02)
+    return True
+
+
+class RunContract:
+    """Running a program."""
+
+    def test_the_output_and_the_exit_code_are_exactly_the_programs(self, transport: Transport):
+        done = transport.run(
+            ["sh", "-c", r"printf 'a\0b\377'; printf 'no newline' >&2; exit 7"], deadline_s=30
+        )
+
+        assert (done.exit_code, done.stdout, done.stderr) == (7, b"a\0b\xff", b"no newline")
+
+    def test_every_byte_survives_in_both_directions(self, transport: Transport):
+        content = bytes(range(256)) * 300 + b"\n\n"
+
+        done = transport.run(["cat"], stdin=content, deadline_s=30)
+
+        assert done.stdout == content
+        assert done.stderr == b""
+
+    def test_arguments_arrive_unchanged_whatever_a_shell_would_make_of_them(
+        self, transport: Transport
+    ):
+        done = transport.run(["printf", r"%s\0", *ODD_ARGUMENTS], deadline_s=30)
+
+        assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in ODD_ARGUMENTS]
+
+    def test_a_signal_is_128_plus_its_number(self, transport: Transport):
+        codes = [
+            transport.run(["sh", "-c", f"kill -{name} $$; sleep 5"], deadline_s=30).exit_code
+            for name in ("KILL", "TERM", "INT")
+        ]
+
+        assert codes == [137, 143, 130]
+
+    def test_no_exit_code_is_mistaken_for_the_transports_own(self, transport: Transport):
+        codes = [1, 126, 255]
+
+        assert codes == [
+            transport.run(["sh", "-c", f"exit {code}"], deadline_s=30).exit_code for code in codes
+        ]
+
+    def test_a_program_that_is_not_there_is_127(self, transport: Transport):
+        assert transport.run(["no-such-program-here"], deadline_s=30).exit_code == 127
+
+    def test_no_stdin_is_an_empty_one(self, transport: Transport):
+        assert transport.run(["wc", "-c"], deadline_s=30).stdout.split() == [b"0"]
+
+    def test_input_that_nobody_reads_holds_nothing_up(self, transport: Transport):
+        done = transport.run(
+            ["sh", "-c", "exec <&-; echo done"], stdin=b"x" * 9 * MIB, deadline_s=30
+        )
+
+        assert (done.exit_code, done.stdout) == (0, b"done\n")
+
+    def test_nine_mebibytes_go_up_and_come_down_at_once(self, transport: Transport):
+        content = os.urandom(9 * MIB)
+
+        assert transport.run(["cat"], stdin=content, deadline_s=60).stdout == content
+
+    @pytest.mark.parametrize("first", ["stdout", "stderr"])
+    def test_more_than_a_window_on_either_output_stalls_nothing(
+        self, transport: Transport, first: str
+    ):
+        out, err = f"head -c {5 * MIB} /dev/zero", f"head -c {5 * MIB} /dev/zero >&2"
+        script = f"{out}; {err}" if first == "stdout" else f"{err}; {out}"
+
+        done = transport.run(["sh", "-c", script], deadline_s=60)
+
+        assert (len(done.stdout), len(done.stderr)) == (5 * MIB, 5 * MIB)
+
+    def test_a_program_starts_with_default_signals_and_no_stray_descriptors(
+        self, transport: Transport
+    ):
+        script = "grep SigIgn /proc/self/status; ls /proc/$$/fd"
+
+        done = transport.run(["sh", "-c", script], deadline_s=30)
+
+        _, ignored, *descriptors = done.stdout.split()
+        assert int(ignored, 16) == 0
+        assert descriptors == [b"0", b"1", b"2"]
+
+    def test_a_program_leads_its_own_session(self, transport: Transport):
+        done = transport.run(["sh", "-c", "echo $$; cut -d' ' -f6 /proc/$$/stat"], deadline_s=30)
+
+        pid, session = done.stdout.split()
+        assert pid == session
+
+    def test_threads_share_one_connection(self, transport: Transport):
+        before = transport.channels_opened
+        with ThreadPoolExecutor(20) as pool:
+            results = list(
+                pool.map(
+                    lambda n: transport.run(["sh", "-c", f"sleep 0.1; echo {n}"], deadline_s=60),
+                    range(20),
+                )
+            )
+
+        assert [int(done.stdout) for done in results] == list(range(20))
+        assert transport.channels_opened - before == 20
+
+
+class EndContract:
+    """Ending programs: in time, with all their children, and never more than that."""
+
+    def test_a_deadline_ends_the_program_and_its_children(
+        self, transport: Transport, host_dir: Path
+    ):
+        script = 'sleep 600 & echo $! >"$1/child"; echo $$ >"$1/self"; wait'
+
+        with pytest.raises(RemoteTimeout, match="is gone"):
+            transport.run(["sh", "-c", script, "sh", str(host_dir)], deadline_s=0.5)
+
+        assert not is_running(pid_in(host_dir / "self"))
+        assert not is_running(pid_in(host_dir / "child"))
+
+    def test_a_program_that_ignores_sigterm_is_killed(self, transport: Transport, host_dir: Path):
+        script = 'trap "" TERM INT HUP; echo $$ >"$1/self"; while :; do sleep 1; done'
+
+        with pytest.raises(RemoteTimeout, match="is gone"):
+            transport.run(["sh", "-c", script, "sh", str(host_dir)], deadline_s=0.5)
+
+        assert not is_running(pid_in(host_dir / "self"))
+
+    def test_a_program_is_ended_even_behind_input_that_it_does_not_read(
+        self, transport: Transport, host_dir: Path
+    ):
+        script = 'echo $$ >"$1/self"; exec sleep 600'
+
+        with pytest.raises(RemoteTimeout, match="is gone"):
+            transport.run(
+                ["sh", "-c", script, "sh", str(host_dir)], stdin=b"x" * 9 * MIB, deadline_s=0.5
+            )
+
+        assert not is_running(pid_in(host_dir / "self"))
+
+    def test_a_flood_of_output_does_not_outlive_the_deadline(self, transport: Transport):
+        with pytest.raises((RemoteTimeout, RemoteFailed)):
+            transport.run(["yes"], deadline_s=0.5)
+
+        assert transport.run(["echo", "next"], deadline_s=30).stdout == b"next\n"
+
+    def test_children_that_a_program_leaves_behind_end_with_it(
+        self, transport: Transport, host_dir: Path
+    ):
+        script = 'sleep 600 & echo $! >"$1/child"; exit 3'
+
+        done = transport.run(["sh", "-c", script, "sh", str(host_dir)], deadline_s=30)
+
+        assert done.exit_code == 3
+        assert not is_running(pid_in(host_dir / "child"))
+
+    def test_a_daemon_with_a_session_of_its_own_stays_and_delays_nothing(
+        self, transport: Transport, host_dir: Path
+    ):
+        # It keeps our stdout open, as careless daemons do.
+        script = 'setsid sh -c "echo \\$\\$ >$1/daemon; exec sleep 600" & sleep 0.5; echo left'
+
+        done = transport.run(["sh", "-c", script, "sh", str(host_dir)], deadline_s=30)
+
+        daemon = pid_in(host_dir / "daemon")
+        try:
+            assert done.stdout == b"left\n"
+            assert is_running(daemon)
+        finally:
+            transport.run(["kill", "-KILL", str(daemon)], deadline_s=30)
+
+    def test_close_ends_what_still_runs_and_says_so_to_who_waits(
+        self, transport: Transport, host_dir: Path
+    ):
+        script = 'echo $$ >"$1/self"; exec sleep 600'
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(
+                transport.run, ["sh", "-c", script, "sh", str(host_dir)], deadline_s=600
+            )
+            pid = pid_in(host_dir / "self")
+
+            transport.close()
+
+            assert not is_running(pid)
+            with pytest.raises(ConnectionLost, match="was stopped"):
+                waiting.result(10)
+
+    def test_nothing_runs_after_close(self, transport: Transport):
+        transport.close()
+
+        with pytest.raises(ConnectionLost):
+            transport.run(["true"], deadline_s=30)
+
+    def test_close_can_be_called_again(self, transport: Transport):
+        transport.close()
+        transport.close()
+
+
+class FileContract:
+    """Whole files."""
+
+    def test_a_file_arrives_with_its_bytes_and_mode(self, transport: Transport, host_dir: Path):
+        target = host_dir / 'it\'s a "file" $HOME'
+        content = bytes(range(256)) * 5000
+
+        transport.put(content, str(target), mode=0o640)
+
+        assert target.read_bytes() == content
+        assert target.stat().st_mode & 0o7777 == 0o640
+        assert [path.name for path in host_dir.iterdir()] == [target.name]
+
+    def test_an_empty_file_is_a_file(self, transport: Transport, host_dir: Path):
+        transport.put(b"", str(host_dir / "empty"), mode=0o600)
+
+        assert transport.get(str(host_dir / "empty")) == b""
+
+    def test_a_reader_of_the_old_file_keeps_the_old_bytes(
+        self, transport: Transport, host_dir: Path
+    ):
+        target = host_dir / "file"
+        target.write_bytes(b"old")
+        with target.open("rb") as reader:
+            transport.put(b"new", str(target), mode=0o644)
+
+            assert reader.read() == b"old"
+        assert target.read_bytes() == b"new"
+
+    def test_a_link_is_replaced_and_not_followed(self, transport: Transport, host_dir: Path):
+        for name in ("file", "folder"):
+            (host_dir / f"to-{name}").symlink_to(host_dir / name)
+        (host_dir / "file").write_bytes(b"untouched")
+        (host_dir / "folder").mkdir()
+
+        for name in ("file", "folder"):
+            transport.put(b"new", str(host_dir / f"to-{name}"), mode=0o644)
+
+            assert not (host_dir / f"to-{name}").is_symlink()
+            assert (host_dir / f"to-{name}").read_bytes() == b"new"
+        assert (host_dir / "file").read_bytes() == b"untouched"
+        assert list((host_dir / "folder").iterdir()) == []
+
+    def test_a_directory_is_not_replaced(self, transport: Transport, host_dir: Path):
+        (host_dir / "folder").mkdir()
+
+        with pytest.raises(RemoteFailed, match="is a directory"):
+            transport.put(b"new", str(host_dir / "folder"), mode=0o644)
+
+        assert list(host_dir.rglob("*")) == [host_dir / "folder"]
+
+    def test_a_failed_put_leaves_nothing(self, transport: Transport, host_dir: Path):
+        with pytest.raises(RemoteFailed, match=r"cannot write .*missing/file"):
+            transport.put(b"new", str(host_dir / "missing" / "file"), mode=0o644)
+
+        assert list(host_dir.iterdir()) == []
+
+    def test_a_file_that_is_not_there_is_an_error_with_its_name(
+        self, transport: Transport, host_dir: Path
+    ):
+        with pytest.raises(RemoteFailed, match=r"cannot read .*nothing") as caught:
+            transport.get(str(host_dir / "nothing"))
+
+        assert caught.value.next_step
+
+    def test_a_file_costs_one_channel(self, transport: Transport, host_dir: Path):
+        before = transport.channels_opened
+
+        transport.put(b"x", str(host_dir / "file"), mode=0o600)
+        transport.get(str(host_dir / "file"))
+
+        assert transport.channels_opened - before == 2
+
+
+class ForwardContract:
+    """Ports of the host's loopback."""
+
+    def test_bytes_pass_both_ways_until_each_side_has_ended(self, transport: Transport):
+        content = os.urandom(3 * MIB)
+        with (
+            echo_server() as port,
+            transport.forward(port) as place,
+            socket.create_connection(place, timeout=30) as connection,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            sending = pool.submit(send_all, connection, content)
+            received = read_all(connection)
+            sending.result()
+
+        assert received == content
+
+    def test_forty_connections_at_once(self, transport: Transport):
+        with echo_server() as port, transport.forward(port) as place:
+            connections = [socket.create_connection(place, timeout=30) for _ in range(40)]
+            for number, connection in enumerate(connections):
+                connection.sendall(f"{number:04}".encode())
+            replies = [connection.recv(4) for connection in connections]
+            for connection in connections:
+                connection.close()
+
+        assert replies == [f"{number:04}".encode() for number in range(40)]
+
+    def test_a_port_where_nobody_listens_fails_at_once(self, transport: Transport):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+
+        with transport.forward(port) as place:
+            clock = SystemClock()
+            start_s = clock.monotonic_s()
+            reply = b"none"
+            with (
+                contextlib.suppress(ConnectionError),
+                socket.create_connection(place, timeout=15) as connection,
+            ):
+                reply = connection.recv(1)
+
+            assert reply in (b"", b"none")
+            assert clock.monotonic_s() - start_s < 10
+
+    def test_a_service_that_comes_up_later_is_reached(self, transport: Transport):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        with (
+            transport.forward(port) as place,
+            socket.create_server(("127.0.0.1", port)) as service,
+            socket.create_connection(place, timeout=30) as connection,
+        ):
+            peer, _ = service.accept()
+            peer.sendall(b"up")
+            peer.close()
+
+            assert connection.recv(2) == b"up"
+
+    def test_a_slow_reader_holds_up_nobody_else(self, transport: Transport):
+        with echo_server() as port, transport.forward(port) as place:
+            slow = socket.create_connection(place, timeout=30)
+            quick = socket.create_connection(place, timeout=30)
+            slow.sendall(b"flood")
+            for number in range(20):
+                quick.sendall(f"{number:02}".encode())
+                assert quick.recv(2) == f"{number:02}".encode()
+            slow.close()
+            quick.close()
+
+    def test_a_host_that_answers_is_alive(self, transport: Transport):
+        transport.check_alive(deadline_s=30)
+
+    def test_errors_are_of_one_family_and_help(self, transport: Transport, host_dir: Path):
+        with pytest.raises(HostError) as caught:
+            transport.get(str(host_dir / "nothing"))
+
+        assert caught.value.what
+        assert caught.value.why
+        assert caught.value.next_step
+
+
+class TransportContract(RunContract, EndContract, FileContract, ForwardContract):
+    """All of it."""
