@@ -1,0 +1,84 @@
+"""Writing a file of this machine so that nothing but its content changes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from fleetctl.errors import InputError
+
+
+def replace_file(path: Path, old: bytes | None, new: bytes) -> None:
+    """Replace a file's content atomically, keeping mode, owner and extended attributes.
+
+    A symbolic link stays a link: the file it points to is replaced. A file that did not
+    exist gets mode 0644, its directories are made.
+
+    Args:
+        path: the file.
+        old: the content the edit was made for, None for a file that must not exist yet.
+        new: the content to write.
+
+    Raises:
+        InputError: the file is no longer what the edit was made for, or can't be written.
+    """
+    try:
+        real = path.resolve()
+        present = real.read_bytes() if real.exists() else None
+        if present != old:
+            raise _refused(path, "it changed while the edit was computed", "run the command again")
+        real.parent.mkdir(parents=True, exist_ok=True)
+        _replace(real, new, like=real if present is not None else None)
+    except OSError as error:
+        raise _refused(path, str(error), "run it as the owner of the file") from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that fleetctl owns.
+
+    Raises:
+        InputError: it can't be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _refused(path, str(error), "run it as the owner of the file") from error
+
+
+def _replace(real: Path, new: bytes, *, like: Path | None) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(new)
+            _dress(file.fileno(), like)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(real)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(real.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _dress(descriptor: int, like: Path | None) -> None:
+    """Give the new file what the old one had beside its content."""
+    if like is None:
+        os.fchmod(descriptor, 0o644)
+        return
+    before = like.stat()
+    mine = os.fstat(descriptor)
+    if (before.st_uid, before.st_gid) != (mine.st_uid, mine.st_gid):
+        os.fchown(descriptor, before.st_uid, before.st_gid)
+    os.fchmod(descriptor, before.st_mode & 0o7777)
+    for attribute in os.listxattr(like):
+        os.setxattr(descriptor, attribute, os.getxattr(like, attribute))
+
+
+def _refused(path: Path, why: str, next_step: str) -> InputError:
+    return InputError(f"{path} was not edited", why=why, next_step=next_step)

@@ -1,0 +1,1 @@
+"""Shell scripts: what they give their servers, and exact edits of them."""

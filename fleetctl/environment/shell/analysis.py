@@ -1,0 +1,205 @@
+"""What a serve script does: its server launches, and what each of them sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from fleetctl.environment.shell.build import parse
+from fleetctl.environment.shell.command_line import Payload
+from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, State, Variable, Write
+from fleetctl.environment.shell.interpret import Interpreter
+from fleetctl.environment.shell.machine import Machine, TooEntangled
+from fleetctl.environment.shell.observation import Library, NoFiles, Observation, Reading
+from fleetctl.environment.shell.parser import Parser
+from fleetctl.environment.shell.tree import Script, text_of
+from fleetctl.errors import EditRefused
+
+
+@dataclass(frozen=True)
+class Caller:
+    """What the script is started with.
+
+    Attributes:
+        variables: values that are known.
+        complete: there are no others; else any other variable may be set.
+        directory: the working directory, "" where unknown.
+        arguments: the positional parameters, None where they are unknown.
+    """
+
+    variables: Mapping[str, str]
+    complete: bool
+    directory: str = ""
+    arguments: tuple[str, ...] | None = None
+
+
+ANYBODY = Caller({}, complete=False)
+"""A caller about whom nothing is known."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One command that starts a server.
+
+    Attributes:
+        path: the file it stands in, "" for the script itself.
+        start: its offset there.
+        line: its line there.
+        text: its words.
+        observations: one per way through the script.
+    """
+
+    path: str
+    start: int
+    line: int
+    text: str
+    observations: tuple[Observation, ...]
+
+    def variable(self, name: str) -> Variable:
+        """Return what the server sees of a variable, over all ways."""
+        return reduce(Variable.join, (seen.variable(name) for seen in self.observations))
+
+    def constants(self, name: str) -> frozenset[str]:
+        """Return the values that the server surely sees on some way."""
+        values = (seen.variable(name).value for seen in self.observations)
+        return frozenset(v for v in values if v is not None and HOLE not in v)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything about a script that edits and explanations need.
+
+    Attributes:
+        launches: in the order of the text.
+        pairs: offsets of two launches where the second may follow the first in one run.
+        asynchronous: names that a signal handler may write at any time.
+        opened: paths the script sources or runs, whether known or not.
+        end: the variables at the end of the script, None where it never gets there.
+        names: every variable that the script itself writes.
+        functions: names of the functions it defines.
+    """
+
+    script: Script
+    launches: tuple[Launch, ...]
+    pairs: frozenset[tuple[int, int]]
+    asynchronous: frozenset[str]
+    opened: tuple[str, ...]
+    end: State | None
+    names: frozenset[str]
+    functions: frozenset[str]
+
+
+def analyse(
+    content: bytes,
+    parser: Parser,
+    *,
+    path: str = "",
+    library: Library | None = None,
+    caller: Caller = ANYBODY,
+) -> Analysis:
+    """Interpret a script without running anything of it.
+
+    Args:
+        content: the script.
+        parser: shfmt.
+        path: where it lies, so that `$(dirname "$0")` means something.
+        library: other files it may source or run.
+        caller: what it is started with.
+
+    Raises:
+        ScriptRejected: shfmt can't parse it.
+        EditRefused: it has too many ways through it.
+    """
+    script = parse(content, parser)
+    machine = Interpreter(
+        parser=parser,
+        library=library or NoFiles(),
+        reading=Reading(script, "", editable=True, embedded=False),
+        path=path,
+        is_sh=interpreter_of(content) == "sh",
+        last_pipe=b"lastpipe" in content,
+        aliases_on=b"expand_aliases" in content,
+    )
+    machine.define_functions(script.body)
+    state = _initial(caller, path)
+    try:
+        end = machine.run_sourced(script.body, state)
+    except (TooEntangled, RecursionError) as error:
+        raise EditRefused(
+            "the script is too entangled to be followed",
+            code="unsupported",
+            why="the number of ways through it exceeds every bound",
+            next_step="set the flag in the unit, or in a small script around this one",
+        ) from error
+    return Analysis(
+        script=script,
+        launches=_launches(machine),
+        pairs=frozenset(machine.pairs),
+        asynchronous=frozenset(machine.asynchronous),
+        opened=tuple(dict.fromkeys(machine.opened)),
+        end=end,
+        names=frozenset(machine.every_text),
+        functions=frozenset(machine.functions),
+    )
+
+
+def interpreter_of(content: bytes) -> str:
+    """Return the program that the first line names: `bash`, `sh`, another, or ""."""
+    first = content.split(b"\n", 1)[0]
+    if not first.startswith(b"#!"):
+        return ""
+    words = first[2:].decode("latin-1").split()
+    while words and (
+        words[0].rpartition("/")[2] == "env" or words[0].startswith("-") or "=" in words[0]
+    ):
+        words.pop(0)
+    name = words[0].rpartition("/")[2] if words else ""
+    return "sh" if name in ("sh", "dash", "ash") else name
+
+
+def _initial(caller: Caller, path: str) -> State:
+    fallback = (
+        NO_VARIABLE
+        if caller.complete
+        else Variable(HOLE, exported=None, writers=frozenset({_inherited("", HOLE)}))
+    )
+    return State(
+        variables={
+            name: Variable(value, exported=True, writers=frozenset({_inherited(name, value)}))
+            for name, value in caller.variables.items()
+        },
+        fallback=fallback,
+        directory=caller.directory or HOLE,
+        arguments=caller.arguments,
+    )
+
+
+def _inherited(name: str, text: str) -> Write:
+    return Write(name, Means.INHERITED, "the caller", "", 0, 0, text)
+
+
+def _launches(machine: Machine) -> tuple[Launch, ...]:
+    seen = machine.observations
+    sure = [o for o in seen if o.line.payload is not Payload.POSSIBLE]
+    if sure:
+        seen = [o for o in seen if o.line.payload is not Payload.POSSIBLE or o.handed]
+    grouped: dict[tuple[str, int, int], list[Observation]] = {}
+    for observation in seen:
+        key = (observation.reading.path, observation.outer_command.start, observation.command.start)
+        grouped.setdefault(key, []).append(observation)
+    return tuple(_launch(group) for _, group in sorted(grouped.items(), key=lambda item: item[0]))
+
+
+def _launch(group: list[Observation]) -> Launch:
+    first = group[0]
+    start = first.command.start
+    raw = first.reading.raw(start, first.command.end)
+    return Launch(
+        path=first.reading.path,
+        start=start,
+        line=first.reading.line_of(start),
+        text=re.sub(r"\\\n\s*", "", text_of(raw)),
+        observations=tuple(group),
+    )

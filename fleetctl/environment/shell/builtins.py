@@ -1,0 +1,306 @@
+"""What the shell's own commands do to variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fleetctl.environment.shell.dataflow import HOLE, Means, State, Variable, Write
+from fleetctl.environment.shell.machine import NAME, Machine
+from fleetctl.environment.shell.programs import DATA, PROGRAMS, SHELLS, TRANSPARENT
+from fleetctl.environment.shell.tree import Assignment, Declaration
+from fleetctl.environment.shell.words import Field, fields_of, value_of
+
+_ATTRIBUTES = {"r": "readonly", "i": "integer", "u": "upper", "l": "lower", "n": "nameref"}
+_ASSIGNED = re.compile(r"([^=]*?)(\+?)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The flags of a declaration.
+
+    Attributes:
+        export: True for -x and `export`, False for +x and `export -n`.
+    """
+
+    export: bool | None
+    attributes: frozenset[str]
+    arrays: bool
+    hides: bool
+    functions: bool
+    how: str
+
+
+def declaration(machine: Machine, command: Declaration, state: State) -> None:
+    """Interpret export, declare, typeset, local, readonly or nameref."""
+    scope = machine.scope(state)
+    flags: list[str] = []
+    rest: list[Assignment | Field] = []
+    for argument in command.arguments:
+        if argument.name or argument.value is None:
+            rest.append(argument)
+            continue
+        for item in fields_of(argument.value, scope):
+            if _is_flag(item.text):
+                flags.append(item.text)
+            else:
+                rest.append(item)
+    options = _options(command.variant, flags, state)
+    if options.functions:
+        return
+    for given in rest:
+        if isinstance(given, Field):
+            _declare_field(machine, given, options, state)
+        else:
+            _declare(machine, given, options, state)
+
+
+def declare_words(machine: Machine, variant: str, items: Sequence[Field], state: State) -> None:
+    r"""Interpret the same where the shell sees plain words: `command export A=1`, `\export A=1`."""
+    flags = [item.text for item in items if _is_flag(item.text)]
+    options = _options(variant, flags, state)
+    if options.functions:
+        return
+    for item in items:
+        if not _is_flag(item.text):
+            _declare_field(machine, item, options, state)
+
+
+def _is_flag(text: str) -> bool:
+    return text[:1] in ("-", "+") and len(text) > 1
+
+
+def _options(variant: str, flags: Sequence[str], state: State) -> Options:
+    on = "".join(f[1:] for f in flags if f[0] == "-" and not f.startswith("--"))
+    off = "".join(f[1:] for f in flags if f[0] == "+")
+    export: bool | None = None
+    if variant == "export":
+        export = "n" not in on
+        on = on.replace("n", "")
+    elif "x" in on or "x" in off:
+        export = "x" in on
+    letters = on + ("r" if variant == "readonly" else "") + ("n" if variant == "nameref" else "")
+    scoped = variant in ("declare", "typeset", "local", "nameref")
+    return Options(
+        export=export,
+        attributes=frozenset(_ATTRIBUTES[c] for c in letters if c in _ATTRIBUTES),
+        arrays="a" in on or "A" in on,
+        hides=scoped and "g" not in on and bool(state.saved),
+        functions="f" in on or "F" in on,
+        how=variant if not flags else f"{variant} {' '.join(flags)}",
+    )
+
+
+def _declare(machine: Machine, argument: Assignment, options: Options, state: State) -> None:
+    name = argument.name
+    if options.hides:
+        state.hide(name)
+    if argument.naked:
+        _declare_name(machine, name, argument.start, options, state)
+        return
+    if argument.elements is not None or argument.indexed or options.arrays:
+        machine.set_array(state, argument, options.how)
+        _finish(name, options, state)
+        return
+    text = value_of(argument.value, machine.scope(state), assigned=False)
+    if machine.is_sh and argument.value and re.search(r"[\s*?\[]", text):
+        text = text if _is_wholly_quoted(machine, argument) else HOLE
+    write = machine.write(
+        name, Means.ASSIGNED, options.how, argument.start, text, machine.site_of(argument)
+    )
+    _declare_value(write, options, state, append=argument.append)
+
+
+def _is_wholly_quoted(machine: Machine, argument: Assignment) -> bool:
+    """Dash splits what stands unquoted after `export A=`."""
+    raw = machine.reading.raw(argument.value_start, argument.end)
+    return raw[:1] in (b"'", b'"') and raw[:1] == raw[-1:]
+
+
+def _declare_value(write: Write, options: Options, state: State, *, append: bool) -> None:
+    old = state.get(write.name)
+    if options.hides and "readonly" not in old.attributes:
+        # A local variable begins without attributes, but inherits the export mark.
+        state.put(write.name, replace(old, attributes=frozenset()))
+    state.mark(write.name, attributes=options.attributes - {"readonly", "nameref"})
+    state.assign(write.name, write, append=append, export=options.export)
+    _finish(write.name, options, state)
+
+
+def _finish(name: str, options: Options, state: State) -> None:
+    state.mark(name, exported=options.export, attributes=options.attributes)
+
+
+def _declare_name(machine: Machine, name: str, offset: int, options: Options, state: State) -> None:
+    if options.hides:
+        # `local A` hides the value, yet a child still gets the one of the caller.
+        write = machine.write(name, Means.COMPUTED, options.how, offset, HOLE)
+        old = state.get(name)
+        state.put(name, Variable(HOLE, old.exported, frozenset({write}), old.earlier))
+    if options.arrays:
+        state.mark(name, attributes={"array"})
+    _finish(name, options, state)
+
+
+def _declare_field(machine: Machine, item: Field, options: Options, state: State) -> None:
+    found = _ASSIGNED.fullmatch(item.text)
+    name = found[1] if found else item.text
+    offset = item.word.start
+    if HOLE in name or item.rest:
+        machine.forget(state, options.how, offset)
+        return
+    if not NAME.fullmatch(name):
+        return
+    if options.hides:
+        state.hide(name)
+    if found is None:
+        _declare_name(machine, name, offset, options, state)
+        return
+    site = machine.site_of_field(item, name) if not found[2] else None
+    write = machine.write(name, Means.ASSIGNED, options.how, offset, found[3], site)
+    _declare_value(write, options, state, append=bool(found[2]))
+
+
+# ---- other builtins: each takes the arguments after its name
+
+
+_Builtin = Callable[[Machine, Sequence[Field], State], None]
+
+
+def _unset(machine: Machine, items: Sequence[Field], state: State) -> None:
+    if any(item.text == "-f" for item in items):
+        return
+    for item in items:
+        name = item.text
+        if name.startswith("-"):
+            continue
+        if HOLE in name:
+            machine.forget(state, "unset", item.word.start)
+        elif NAME.fullmatch(name):
+            write = machine.write(name, Means.UNSET, "unset", item.word.start, None)
+            state.unset(name, write)
+
+
+def _read(machine: Machine, items: Sequence[Field], state: State) -> None:
+    names = []
+    position = 0
+    while position < len(items):
+        text = items[position].text
+        if text.startswith("-"):
+            if text[-1] in "dinNptuaA" and len(text) > 1:
+                position += 1
+                if text[-1] == "a" and position < len(items):
+                    names.append(items[position])
+        else:
+            names.append(items[position])
+        position += 1
+    for item in names:
+        machine.computed(state, item.text, "read", item.word.start)
+
+
+def _mapfile(machine: Machine, items: Sequence[Field], state: State) -> None:
+    if items and not items[-1].text.startswith("-"):
+        machine.computed(state, items[-1].text, "mapfile", items[-1].word.start)
+
+
+def _printf(machine: Machine, items: Sequence[Field], state: State) -> None:
+    if not items or not items[0].text.startswith("-v"):
+        return
+    target = items[0].text[2:] or (items[1].text if len(items) > 1 else HOLE)
+    machine.computed(state, target, "printf -v", items[0].word.start)
+
+
+def _getopts(machine: Machine, items: Sequence[Field], state: State) -> None:
+    offset = items[0].word.start if items else 0
+    names = ["OPTARG", "OPTIND", *(item.text for item in items[1:2])]
+    for name in names:
+        machine.computed(state, name, "getopts", offset)
+
+
+def _set(machine: Machine, items: Sequence[Field], state: State) -> None:
+    texts = [item.text for item in items]
+    position = 0
+    while position < len(texts) and texts[position][:1] in ("-", "+") and len(texts[position]) > 1:
+        text = texts[position]
+        position += 1
+        if text == "--":
+            break
+        named = text[1:] == "o" and position < len(texts)
+        if "a" in text[1:] or (named and texts[position] == "allexport"):
+            state.export_all = text[0] == "-"
+        position += text.endswith("o")
+    arguments_given = position < len(texts) or "--" in texts
+    if arguments_given:
+        loose = any(item.rest for item in items[position:])
+        state.arguments = None if loose else tuple(texts[position:])
+
+
+def _shift(machine: Machine, items: Sequence[Field], state: State) -> None:
+    count = items[0].text if items else "1"
+    if state.arguments is not None:
+        state.arguments = state.arguments[int(count) :] if count.isdigit() else None
+
+
+def _cd(machine: Machine, items: Sequence[Field], state: State) -> None:
+    targets = [i.text for i in items if not i.text.startswith("-")]
+    offset = items[0].word.start if items else 0
+    if len(targets) == 1 and targets[0].startswith(("/", HOLE)):
+        state.directory = targets[0]
+    elif targets != ["."]:
+        state.directory = HOLE
+    for name in ("OLDPWD", "PWD"):
+        machine.computed(state, name, "cd", offset)
+
+
+def _alias(machine: Machine, items: Sequence[Field], state: State) -> None:
+    for item in items:
+        name, equals, text = item.text.partition("=")
+        if equals:
+            machine.aliases[name] = text
+
+
+def _wait(machine: Machine, items: Sequence[Field], state: State) -> None:
+    texts = [item.text for item in items]
+    if "-p" in texts[:-1]:
+        machine.computed(state, texts[texts.index("-p") + 1], "wait -p", items[0].word.start)
+
+
+def _forgetting(machine: Machine, items: Sequence[Field], state: State) -> None:
+    offset = items[0].word.start if items else 0
+    machine.forget(state, "an environment manager", offset)
+
+
+BUILTINS: dict[str, _Builtin] = {
+    "unset": _unset,
+    "read": _read,
+    "mapfile": _mapfile,
+    "readarray": _mapfile,
+    "printf": _printf,
+    "getopts": _getopts,
+    "set": _set,
+    "shift": _shift,
+    "cd": _cd,
+    "pushd": _cd,
+    "popd": _cd,
+    "alias": _alias,
+    "wait": _wait,
+    **dict.fromkeys(
+        ("conda", "mamba", "micromamba", "module", "ml", "spack", "nvm", "pyenv"), _forgetting
+    ),
+    **dict.fromkeys(("activate", "deactivate", "workon"), _forgetting),
+}
+
+DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
+SPECIAL = frozenset(
+    {".", ":", "break", "continue", "eval", "exec", "exit", "export", "readonly", "return", "set"}
+    | {"shift", "times", "trap", "unset"}
+)
+"""Builtins before which an assignment stays, in a shell that keeps to POSIX."""
+
+HARMLESS = frozenset(DATA | TRANSPARENT | SHELLS | PROGRAMS.keys()) | {
+    *("pwd", "umask", "ulimit", "shopt", "jobs", "times", "break", "continue", "let", "enable"),
+    *("bg", "fg", "disown", "suspend", "python", "python3", "nvidia-smi", "vllm", "sglang", "uv"),
+    *("hostname", "nproc", "seq", "expr", "id", "whoami", "uname", "ray", "ip", "free", "lscpu"),
+}
+"""Commands that nobody redefines as functions in a file that a serve script sources."""

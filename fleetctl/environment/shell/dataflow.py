@@ -1,0 +1,279 @@
+"""What a script knows about its variables at one point: values, export marks, and who wrote them.
+
+A value is text in which `HOLE` stands for what cannot be told without running the script
+(no variable can hold a NUL, so it can't be mistaken), or None for a variable that is unset.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+HOLE = "\0"
+
+
+class Means(enum.Enum):
+    """How a value got where it is."""
+
+    INHERITED = "inherited"
+    ASSIGNED = "assigned"
+    PREFIX = "prefix"
+    ENV_ARGUMENT = "env argument"
+    CONTAINER_OPTION = "container option"
+    UNSET = "unset"
+    COMPUTED = "computed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Site:
+    """The bytes of a value that may be replaced.
+
+    Attributes:
+        start: of the assignment: of NAME, or of the quote before it.
+        value_start: of the value; equals `start` where NAME=value is one quoted word.
+        end: of the value.
+        whole: NAME=value is one quoted word and is replaced as a whole.
+        pure: the old value has no effect of its own that would be lost.
+        embedded: it lies in a string, where only a value without quoting is exact.
+    """
+
+    start: int
+    value_start: int
+    end: int
+    whole: bool = False
+    pure: bool = True
+    embedded: bool = False
+
+
+@dataclass(frozen=True)
+class Write:
+    """One place that gives a variable its value.
+
+    Attributes:
+        how: for people: `export`, `read`, `source ./site.sh`.
+        path: the file, "" for the script itself.
+        line: 1-based, 0 where there is none.
+        text: the value as far as the text tells, None for unset.
+        site: where it can be edited, None where it can't.
+    """
+
+    name: str
+    means: Means
+    how: str
+    path: str
+    line: int
+    offset: int
+    text: str | None
+    site: Site | None = None
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable at one point of the script, over all ways to get there.
+
+    Attributes:
+        exported: None where it depends on the way.
+        writers: the writes whose value may be the present one.
+        earlier: writes that were overwritten.
+        attributes: readonly, integer, upper, lower, array, nameref.
+    """
+
+    value: str | None
+    exported: bool | None
+    writers: frozenset[Write]
+    earlier: frozenset[Write] = frozenset()
+    attributes: frozenset[str] = frozenset()
+
+    def join(self, other: Variable) -> Variable:
+        """Return what is known where two ways meet."""
+        if self == other:
+            return self
+        return Variable(
+            value=self.value if self.value == other.value else HOLE,
+            exported=self.exported if self.exported == other.exported else None,
+            writers=self.writers | other.writers,
+            earlier=self.earlier | other.earlier,
+            attributes=self.attributes | other.attributes,
+        )
+
+    def is_absent(self) -> bool:
+        """Say whether a child surely does not see it."""
+        return self.value is None or self.exported is False or "array" in self.attributes
+
+    def holds(self, wanted: str | None) -> bool:
+        """Say whether a child surely sees exactly `wanted` (None: does not see it)."""
+        if wanted is None:
+            return self.is_absent()
+        return self.value == wanted and self.exported is True and "array" not in self.attributes
+
+
+NO_VARIABLE = Variable(None, exported=False, writers=frozenset())
+"""A variable that surely does not exist."""
+
+
+@dataclass
+class State:
+    """All variables at one point. Mutable: each way through the script owns a copy.
+
+    Attributes:
+        fallback: what holds for a name that was never mentioned.
+        export_all: `set -a` is on.
+        strange_functions: code that nobody showed us ran, so any command may be a function.
+        saved: per function call, the variables that its locals hide.
+        directory: the working directory as far as it is known.
+        arguments: the positional parameters, None where they are unknown.
+        started: numbers of the server starts on the way here.
+    """
+
+    variables: dict[str, Variable]
+    fallback: Variable
+    export_all: bool | None = False
+    strange_functions: bool = False
+    saved: tuple[Mapping[str, Variable], ...] = ()
+    directory: str = HOLE
+    arguments: tuple[str, ...] | None = None
+    started: frozenset[int] = frozenset()
+
+    def copy(self) -> State:
+        """Return a state that can go another way."""
+        return replace(self, variables=dict(self.variables))
+
+    def get(self, name: str) -> Variable:
+        """Return what is known about a name."""
+        return self.variables.get(name, self.fallback)
+
+    def join(self, other: State) -> State:
+        """Return what is known where two ways meet."""
+        names = self.variables.keys() | other.variables.keys()
+        depth = min(len(self.saved), len(other.saved))
+        return State(
+            variables={name: self.get(name).join(other.get(name)) for name in names},
+            fallback=self.fallback.join(other.fallback),
+            export_all=self.export_all if self.export_all == other.export_all else None,
+            strange_functions=self.strange_functions or other.strange_functions,
+            saved=tuple(
+                _join_saved(self, self.saved[i], other, other.saved[i]) for i in range(depth)
+            ),
+            directory=self.directory if self.directory == other.directory else HOLE,
+            arguments=self.arguments if self.arguments == other.arguments else None,
+            started=self.started | other.started,
+        )
+
+    def put(self, name: str, variable: Variable) -> None:
+        """Replace what is known about a name."""
+        self.variables[name] = variable
+
+    def assign(
+        self, name: str, write: Write, *, append: bool = False, export: bool | None = None
+    ) -> None:
+        """Give a variable the value `write.text`.
+
+        Args:
+            name: the variable.
+            write: by whom.
+            append: add to the present value.
+            export: set (True) or take away (False) the export mark as well.
+        """
+        old = self.get(name)
+        if "readonly" in old.attributes:
+            return
+        text = write.text or ""
+        value = text if not append else (old.value or "") + text
+        exported = old.exported if export is None else export
+        if export is None and self.export_all is not False:
+            exported = True if self.export_all or exported else None
+        self.put(
+            name,
+            replace(
+                old,
+                value=_as_attributes_have_it(value, old.attributes),
+                exported=exported,
+                writers=(old.writers if append else frozenset()) | {write},
+                earlier=old.earlier if append else old.earlier | old.writers - {write},
+            ),
+        )
+
+    def may_assign(self, name: str, write: Write) -> None:
+        """Give a variable a value on some ways only."""
+        before = self.get(name)
+        self.assign(name, write)
+        self.put(name, before.join(self.get(name)))
+
+    def unset(self, name: str, write: Write) -> None:
+        """Remove a variable; a local one uncovers what it hid."""
+        old = self.get(name)
+        if "readonly" in old.attributes:
+            return
+        gone = replace(NO_VARIABLE, writers=frozenset({write}), earlier=old.earlier | old.writers)
+        hidden = next((frame[name] for frame in reversed(self.saved) if name in frame), None)
+        self.put(name, gone if hidden is None else gone.join(hidden))
+
+    def mark(
+        self, name: str, *, exported: bool | None = None, attributes: Iterable[str] = ()
+    ) -> None:
+        """Change the export mark or add attributes, not the value."""
+        old = self.get(name)
+        self.put(
+            name,
+            replace(
+                old,
+                exported=old.exported if exported is None else exported,
+                attributes=old.attributes | set(attributes),
+            ),
+        )
+
+    def hide(self, name: str) -> None:
+        """Remember a variable that a local one of this call hides."""
+        if self.saved and name not in self.saved[-1]:
+            frame = {**self.saved[-1], name: self.get(name)}
+            self.saved = (*self.saved[:-1], frame)
+
+    def leave_function(self) -> None:
+        """Bring back what the locals of the innermost call hid."""
+        frame = self.saved[-1]
+        self.saved = self.saved[:-1]
+        for name, variable in frame.items():
+            self.put(name, variable)
+
+    def forget(self, how: str, line: int, path: str) -> None:
+        """Code that nobody can see ran: any variable may have been written."""
+        self.strange_functions = True
+        self.fallback = _clouded(self.fallback, "", how, line, path)
+        for name, variable in self.variables.items():
+            if "readonly" not in variable.attributes:
+                self.variables[name] = _clouded(variable, name, how, line, path)
+
+
+def _clouded(variable: Variable, name: str, how: str, line: int, path: str) -> Variable:
+    write = Write(name, Means.UNKNOWN, how, path, line, 0, HOLE)
+    return replace(variable, value=HOLE, exported=None, writers=variable.writers | {write})
+
+
+def _join_saved(
+    one: State, first: Mapping[str, Variable], two: State, second: Mapping[str, Variable]
+) -> Mapping[str, Variable]:
+    if first == second:
+        return first
+    # Where only one way declared it local, the other way's present value is the one that stays.
+    return {
+        name: first.get(name, one.get(name)).join(second.get(name, two.get(name)))
+        for name in first.keys() | second.keys()
+    }
+
+
+def _as_attributes_have_it(value: str, attributes: frozenset[str]) -> str:
+    if "integer" in attributes and not is_plain_integer(value):
+        return HOLE
+    if "upper" in attributes and value != value.upper():
+        return HOLE
+    if "lower" in attributes and value != value.lower():
+        return HOLE
+    return value
+
+
+def is_plain_integer(value: str) -> bool:
+    """Say whether `declare -i` keeps the text as it is."""
+    digits = value.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")

@@ -1,0 +1,410 @@
+"""Control flow: the ways through a script, joined where they meet.
+
+Every way is taken, whatever a condition may say; loops and recursion are repeated until
+nothing new is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fleetctl.environment.shell.builtins import declaration
+from fleetctl.environment.shell.dataflow import HOLE, State
+from fleetctl.environment.shell.machine import Machine
+from fleetctl.environment.shell.observation import Place
+from fleetctl.environment.shell.simple import Jump, Ways, run_simple
+from fleetctl.environment.shell.tree import (
+    Case,
+    Chain,
+    Command,
+    CountingFor,
+    Declaration,
+    For,
+    Function,
+    Group,
+    If,
+    Literal,
+    Pipe,
+    Simple,
+    Statement,
+    Test,
+    While,
+    Word,
+    Wrapped,
+)
+from fleetctl.environment.shell.words import Field, fields_of
+
+_MOST_ROUNDS = 40
+_MOST_UNROLLED = 64
+
+
+@dataclass
+class _Loop:
+    breaks: list[State] = field(default_factory=list)
+    continues: list[State] = field(default_factory=list)
+
+
+@dataclass
+class _Call:
+    """A function that is being interpreted; `again` holds states of calls to itself."""
+
+    entry: State
+    again: list[State] = field(default_factory=list)
+    returned: State | None = None
+
+
+def join(*states: State | None) -> State | None:
+    """Join the ways that exist."""
+    joined: State | None = None
+    for state in states:
+        if state is not None and state is not joined:
+            joined = state if joined is None else joined.join(state)
+    return joined
+
+
+def _copy(state: State | None) -> State | None:
+    return None if state is None else state.copy()
+
+
+def _matches_all(pattern: Word) -> bool:
+    return [p.text for p in pattern.parts if isinstance(p, Literal)] == ["*"]
+
+
+@dataclass
+class Interpreter(Machine):
+    """The analysis of one script."""
+
+    loops: list[_Loop] = field(default_factory=list)
+    returns: list[list[State]] = field(default_factory=list)
+    calls: dict[str, _Call] = field(default_factory=dict)
+
+    def run_list(self, body: Sequence[Statement], state: State) -> State | None:
+        """Interpret statements in order."""
+        return self._list(body, state, first=False)
+
+    def run_sourced(self, body: Sequence[Statement], state: State) -> State | None:
+        """Interpret a file in this process: `return` ends the file."""
+        self.returns.append([])
+        after = self._list(body, state, first=False)
+        return join(after, *self.returns.pop())
+
+    def run_apart(self, body: Sequence[Statement], state: State) -> State | None:
+        """Interpret statements in a process of their own: no jump gets out of it."""
+        loops, returns = self.loops, self.returns
+        self.loops, self.returns = [], []
+        try:
+            return self._list(body, state, first=False)
+        finally:
+            self.loops, self.returns = loops, returns
+
+    def _list(self, body: Sequence[Statement], state: State, *, first: bool) -> State | None:
+        current: State | None = state
+        for number, statement in enumerate(body):
+            if current is None:
+                break
+            current = join(*self._placed(statement, current, first=first and number == 0))
+        return current
+
+    def _placed(self, statement: Statement, state: State, *, first: bool) -> Ways:
+        self.places.append(Place(statement, first, self.reading.editable))
+        try:
+            return self._outcome(statement, state)
+        finally:
+            self.places.pop()
+
+    def _condition(self, body: Sequence[Statement], state: State, *, first: bool) -> Ways:
+        """Interpret a list whose last statement decides."""
+        ways: Ways = (state, state)
+        for number, statement in enumerate(body):
+            current = join(*ways)
+            if current is None:
+                break
+            ways = self._placed(statement, current, first=first and number == 0)
+        return ways
+
+    # ---- one statement
+
+    def _outcome(self, statement: Statement, state: State) -> Ways:
+        self.step()
+        for redirect in statement.redirects:
+            words = [w for w in (redirect.word, redirect.heredoc) if w is not None]
+            self.touch(words, state)
+        if statement.background:
+            return self._background(statement, state)
+        try:
+            succeeded, failed = self._command(statement, state)
+        except Jump as jump:
+            return self._jump(jump)
+        return (failed, succeeded) if statement.negated else (succeeded, failed)
+
+    def _background(self, statement: Statement, state: State) -> Ways:
+        child = state.copy()
+        self.background += 1
+        try:
+            self._apart(lambda: self._command(statement, child))
+        finally:
+            self.background -= 1
+        state.started = state.started | child.started
+        return state, state
+
+    def _apart(self, action: Callable[[], object]) -> None:
+        loops, returns = self.loops, self.returns
+        self.loops, self.returns = [], []
+        try:
+            action()
+        except Jump as jump:
+            self._jump(jump)
+        finally:
+            self.loops, self.returns = loops, returns
+
+    def _jump(self, jump: Jump) -> Ways:
+        if jump.kind == "return" and self.returns:
+            self.returns[-1].append(jump.state)
+        elif jump.kind in ("break", "continue") and self.loops:
+            loop = self.loops[-max(1, min(jump.levels, len(self.loops)))]
+            target = loop.breaks if jump.kind == "break" else loop.continues
+            target.append(jump.state)
+        elif jump.kind in ("break", "continue"):
+            return jump.state, jump.state
+        return None, None
+
+    def _command(self, statement: Statement, state: State) -> Ways:
+        command = statement.command
+        match command:
+            case Simple():
+                return run_simple(self, command, statement.redirects, state)
+            case Chain():
+                return self._chain(command, state)
+            case Wrapped() if not command.coprocess:
+                return self._outcome(command.statement, state)
+            case Group() if not command.subshell:
+                return self._condition(command.body, state, first=True)
+            case _:
+                after = self._compound(command, state)
+                return after, after
+
+    def _compound(self, command: Command | None, state: State) -> State | None:
+        match command:
+            case If():
+                return self._if(command, state, first=True)
+            case While():
+                return self._while(command, state)
+            case For():
+                return self._for(command, state)
+            case CountingFor():
+                self.touch_arithmetic(command.arithmetic, state)
+                return self._repeat(lambda s: self._counted(command, s), state)
+            case Case():
+                return self._case(command, state)
+            case Pipe():
+                return self._pipe(command, state)
+            case Declaration():
+                self._declaration(command, state)
+            case Test():
+                self._test(command, state)
+            case Group() | Wrapped():
+                self._child(command, state)
+            case _:
+                pass
+        return state
+
+    def _test(self, command: Test, state: State) -> None:
+        self.touch(command.words, state)
+        if command.arithmetic is not None:
+            self.touch_arithmetic(command.arithmetic, state)
+
+    def _child(self, command: Group | Wrapped, state: State) -> None:
+        """Interpret a subshell or a coprocess: only what it starts is seen outside."""
+        child = state.copy()
+        if isinstance(command, Group):
+            self._apart(lambda: self._list(command.body, child, first=True))
+        else:
+            self._apart(lambda: self._outcome(command.statement, child))
+        state.started = state.started | child.started
+
+    def _declaration(self, command: Declaration, state: State) -> None:
+        for argument in command.arguments:
+            self.touch([w for w in (argument.value, *(argument.elements or ())) if w], state)
+        declaration(self, command, state)
+
+    def _chain(self, command: Chain, state: State) -> Ways:
+        succeeded, failed = self._outcome(command.left, state)
+        if succeeded is failed:
+            failed = _copy(failed)
+        goes_on, stays = (succeeded, failed) if command.operator == "&&" else (failed, succeeded)
+        right: Ways = (None, None)
+        if goes_on is not None:
+            right = self._outcome(command.right, goes_on)
+        if command.operator == "&&":
+            return right[0], join(stays, right[1])
+        return join(stays, right[0]), right[1]
+
+    def _pipe(self, command: Pipe, state: State) -> State | None:
+        left, right = state.copy(), state.copy()
+        self._apart(lambda: self._outcome(command.left, left))
+        outcome: list[State | None] = []
+        right.started = right.started | left.started
+        self._apart(lambda: outcome.extend(self._outcome(command.right, right)))
+        state.started = state.started | right.started
+        return join(state, *outcome) if self.last_pipe else state
+
+    # ---- branches and loops
+
+    def _if(self, command: If, state: State, *, first: bool) -> State | None:
+        if not command.condition:
+            return self._list(command.body, state, first=False)
+        succeeded, failed = self._condition(command.condition, state, first=first)
+        if succeeded is failed:
+            failed = _copy(failed)
+        then = self._list(command.body, succeeded, first=False) if succeeded is not None else None
+        if command.otherwise is None or failed is None:
+            return join(then, failed)
+        return join(then, self._if(command.otherwise, failed, first=False))
+
+    def _while(self, command: While, state: State) -> State | None:
+        exits: list[State | None] = []
+
+        def once(head: State) -> State | None:
+            ways = self._condition(command.condition, head, first=True)
+            goes_on, ends = (ways[1], ways[0]) if command.until else ways
+            exits.append(_copy(ends))
+            goes_on = _copy(goes_on)
+            return None if goes_on is None else self._list(command.body, goes_on, first=False)
+
+        broke = self._repeat(once, state, falls_through=False)
+        return join(broke, *exits)
+
+    def _repeat(
+        self, once: Callable[[State], State | None], state: State, *, falls_through: bool = True
+    ) -> State | None:
+        """Interpret a loop until nothing new is known at its head."""
+        head: State = state
+        loop = _Loop()
+        for _ in range(_MOST_ROUNDS):
+            loop = _Loop()
+            self.loops.append(loop)
+            try:
+                after = once(head.copy())
+            finally:
+                self.loops.pop()
+            wider = join(head, after, *loop.continues) or head
+            if wider == head:
+                break
+            head = wider
+        return join(head if falls_through else None, *loop.breaks)
+
+    def _counted(self, command: CountingFor, state: State) -> State | None:
+        self.touch_arithmetic(command.arithmetic, state)
+        return self._list(command.body, state, first=False)
+
+    def _for(self, command: For, state: State) -> State | None:
+        texts = self._items(command, state)
+        known = texts is not None and len(texts) <= _MOST_UNROLLED
+        if texts is not None and known and not command.select:
+            return self._unrolled(command, texts, state)
+
+        def once(head: State) -> State | None:
+            self.computed(head, command.name, "for", command.line_start)
+            if command.select:
+                self.computed(head, "REPLY", "select", command.line_start)
+            return self._list(command.body, head, first=False)
+
+        return self._repeat(once, state)
+
+    def _items(self, command: For, state: State) -> tuple[str, ...] | None:
+        """Return what a loop runs over, None where that can't be told."""
+        if command.items is None:
+            return state.arguments
+        self.touch(command.items, state)
+        scope = self.scope(state)
+        items = [item for word in command.items for item in fields_of(word, scope)]
+        if any(item.rest or HOLE in item.text for item in items):
+            return None
+        return tuple(item.text for item in items)
+
+    def _unrolled(self, command: For, texts: Sequence[str], state: State) -> State | None:
+        current: State | None = state
+        breaks: list[State] = []
+        for text in texts:
+            if current is None:
+                break
+            self.computed(current, command.name, "for", command.line_start, text)
+            loop = _Loop()
+            self.loops.append(loop)
+            try:
+                after = self._list(command.body, current, first=False)
+            finally:
+                self.loops.pop()
+            breaks += loop.breaks
+            current = join(after, *loop.continues)
+        return join(current, *breaks)
+
+    def _case(self, command: Case, state: State) -> State | None:
+        self.touch([command.subject], state)
+        unmatched: State | None = state
+        falling: State | None = None
+        outcomes: list[State | None] = []
+        for item in command.items:
+            self.touch(item.patterns, state)
+            entry = join(_copy(unmatched), falling)
+            after = self._list(item.body, entry, first=False) if entry is not None else None
+            falling = after if item.terminator == ";&" else None
+            if any(_matches_all(pattern) for pattern in item.patterns):
+                unmatched = None
+            if item.terminator == ";;&":
+                unmatched = join(unmatched, _copy(after))
+            if item.terminator != ";&":
+                outcomes.append(after)
+        return join(unmatched, falling, *outcomes)
+
+    # ---- functions
+
+    def call(self, name: str, arguments: Sequence[Field], state: State) -> State | None:
+        """Interpret a call of a function, joining all its definitions."""
+        loose = any(item.rest for item in arguments)
+        state.arguments = None if loose else tuple(item.text for item in arguments)
+        active = self.calls.get(name)
+        if active is not None:
+            return self._recursive(active, state)
+        call = self.calls[name] = _Call(state)
+        after: State | None = None
+        try:
+            for _ in range(_MOST_ROUNDS):
+                call.again = []
+                after = self._bodies(self.functions[name], call.entry)
+                wider = join(call.entry, *call.again) or call.entry
+                if not call.again or (wider == call.entry and after == call.returned):
+                    break
+                call.entry, call.returned = wider, _copy(after)
+        finally:
+            del self.calls[name]
+        return after
+
+    def _recursive(self, call: _Call, state: State) -> State | None:
+        """A call of a function that is being interpreted: take what it returned last time."""
+        entry = state.copy()
+        entry.saved = call.entry.saved
+        call.again.append(entry)
+        returned = _copy(call.returned)
+        if returned is not None:
+            returned.saved = state.saved
+        return returned
+
+    def _bodies(self, definitions: Sequence[Function], state: State) -> State | None:
+        return join(*(self._body(each.body, state.copy()) for each in definitions))
+
+    def _body(self, body: Statement, state: State) -> State | None:
+        self.returns.append([])
+        self.places.append(None)
+        loops, self.loops = self.loops, []
+        try:
+            if isinstance(body.command, Group) and not body.command.subshell:
+                after = self._list(body.command.body, state, first=False)
+            else:
+                after = join(*self._outcome(body, state))
+        finally:
+            self.loops = loops
+            self.places.pop()
+            early = self.returns.pop()
+        return join(after, *early)

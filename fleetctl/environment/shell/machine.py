@@ -1,0 +1,317 @@
+"""The state of an analysis: the text being read, what was found, and steps on variables."""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from fleetctl.environment.shell.build import parse
+from fleetctl.environment.shell.command_line import CommandLine
+from fleetctl.environment.shell.dataflow import (
+    HOLE,
+    Means,
+    Site,
+    State,
+    Variable,
+    Write,
+)
+from fleetctl.environment.shell.observation import Library, Observation, Place, Reading
+from fleetctl.environment.shell.parser import Parser, ScriptRejected
+from fleetctl.environment.shell.purity import loses_nothing
+from fleetctl.environment.shell.tree import (
+    Arithmetic,
+    Assignment,
+    DoubleQuoted,
+    Function,
+    Parameter,
+    Part,
+    Simple,
+    Statement,
+    Substitution,
+    Word,
+    bytes_of,
+)
+from fleetctl.environment.shell.words import Field, value_of
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_MOST_STEPS = 60_000
+
+
+class TooEntangled(Exception):
+    """The analysis gave up: so many ways through the script that it would take too long."""
+
+
+@dataclass
+class Machine(abc.ABC):
+    """An analysis under way."""
+
+    parser: Parser
+    library: Library
+    reading: Reading
+    path: str
+    is_sh: bool
+    last_pipe: bool = False
+    aliases_on: bool = False
+    functions: dict[str, list[Function]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    observations: list[Observation] = field(default_factory=list)
+    pairs: set[tuple[int, int]] = field(default_factory=set)
+    asynchronous: set[str] = field(default_factory=set)
+    every_text: dict[str, list[str]] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
+    places: list[Place | None] = field(default_factory=list)
+    outer: list[tuple[CommandLine, Simple]] = field(default_factory=list)
+    background: int = 0
+    steps: int = 0
+
+    @abc.abstractmethod
+    def run_list(self, body: Sequence[Statement], state: State) -> State | None:
+        """Interpret statements in order; None where none of them lets the next one run."""
+
+    @abc.abstractmethod
+    def run_sourced(self, body: Sequence[Statement], state: State) -> State | None:
+        """Interpret a file in this process."""
+
+    @abc.abstractmethod
+    def run_apart(self, body: Sequence[Statement], state: State) -> State | None:
+        """Interpret statements in a process of their own; `state` is theirs."""
+
+    @abc.abstractmethod
+    def call(self, name: str, arguments: Sequence[Field], state: State) -> State | None:
+        """Interpret a call of a function."""
+
+    # ---- scope of words (see words.Scope), for the state at hand
+
+    def step(self) -> None:
+        """Count one step.
+
+        Raises:
+            TooEntangled: there were too many.
+        """
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            raise TooEntangled
+
+    def scope(self, state: State) -> MachineScope:
+        """Return what words need to know."""
+        return MachineScope(self, state)
+
+    # ---- other texts
+
+    @contextmanager
+    def read(self, reading: Reading) -> Iterator[None]:
+        """Interpret another text for a while."""
+        before, self.reading = self.reading, reading
+        try:
+            yield
+        finally:
+            self.reading = before
+
+    def open_text(self, content: bytes, path: str, *, at: int | None = None) -> Reading | None:
+        """Parse a text that the script runs.
+
+        Args:
+            content: the text.
+            path: the file it is, or the present one.
+            at: where it stands literally in the present text, None where it is put together.
+        """
+        inside = at is not None and (self.reading.editable or self.reading.embedded)
+        try:
+            script = parse(content, self.parser, base=at if at is not None else 0)
+        except ScriptRejected:
+            return None
+        reading = Reading(script, path, editable=False, embedded=inside, base=at or 0)
+        self.define_functions(script.body)
+        return reading
+
+    def define_functions(self, body: Sequence[Statement]) -> None:
+        """Collect the functions that a text defines, wherever it does."""
+        for function in functions_in(body):
+            known = self.functions.setdefault(function.name, [])
+            if function not in known:
+                known.append(function)
+
+    # ---- writes
+
+    def write(
+        self,
+        name: str,
+        means: Means,
+        how: str,
+        offset: int,
+        text: str | None,
+        site: Site | None = None,
+    ) -> Write:
+        """Return a write at a position of the present text."""
+        line = self.reading.line_of(offset)
+        if text is not None:
+            texts = self.every_text.setdefault(name, [])
+            if text not in texts:
+                texts.append(text)
+        return Write(name, means, how, self.reading.path, line, offset, text, site)
+
+    def assign(
+        self, state: State, write: Write, *, append: bool = False, export: bool | None = None
+    ) -> None:
+        """Give a variable a value; through a reference, give it to the variable referred to."""
+        variable = state.get(write.name)
+        if "nameref" not in variable.attributes:
+            state.assign(write.name, write, append=append, export=export)
+        elif variable.value and HOLE not in variable.value and NAME.fullmatch(variable.value):
+            target = replace(write, name=variable.value, site=None)
+            state.may_assign(variable.value, target)
+        else:
+            state.forget("a reference", write.line, write.path)
+
+    def computed(self, state: State, name: str, how: str, offset: int, text: str = HOLE) -> None:
+        """A builtin gives a variable a value; with an unknown name it may be any variable."""
+        if NAME.fullmatch(name):
+            self.assign(state, self.write(name, Means.COMPUTED, how, offset, text))
+        else:
+            self.forget(state, how, offset)
+
+    def forget(self, state: State, how: str, offset: int) -> None:
+        """Something unseen may have written any variable."""
+        state.forget(how, self.reading.line_of(offset), self.reading.path)
+
+    def set_array(self, state: State, assignment: Assignment, how: str) -> None:
+        """An array keeps its elements as a hint of what it may run."""
+        scope = self.scope(state)
+        elements = assignment.elements or ()
+        text = " ".join(value_of(word, scope, assigned=False) or HOLE for word in elements)
+        write = self.write(assignment.name, Means.COMPUTED, how, assignment.start, text)
+        old = state.get(assignment.name)
+        if "readonly" in old.attributes:
+            return
+        kept = old.writers if assignment.append or assignment.indexed else frozenset()
+        state.put(
+            assignment.name,
+            Variable(HOLE, old.exported, kept | {write}, old.earlier, old.attributes | {"array"}),
+        )
+
+    def site_of(self, assignment: Assignment) -> Site | None:
+        """Return where the value of an assignment can be replaced, None where it can't."""
+        reading = self.reading
+        if not (reading.editable or reading.embedded) or assignment.append or assignment.naked:
+            return None
+        return Site(
+            start=assignment.start,
+            value_start=assignment.value_start,
+            end=assignment.end,
+            pure=loses_nothing(assignment.value, assignment.name),
+            embedded=reading.embedded,
+        )
+
+    def site_of_field(self, item: Field, name: str, lead: str = "") -> Site | None:
+        """Return where the value of a word NAME=value can be replaced, None where it can't."""
+        reading, word = self.reading, item.word
+        if not item.alone or not (reading.editable or reading.embedded):
+            return None
+        raw = reading.raw(word.start, word.end)
+        assignment = bytes_of(lead + name + "=")
+        pure = loses_nothing(word, name)
+        if raw.startswith(assignment):
+            return Site(
+                start=word.start,
+                value_start=word.start + len(assignment),
+                end=word.end,
+                pure=pure,
+                embedded=reading.embedded,
+            )
+        quoted = raw[:1] in (b'"', b"'") and raw[1:].startswith(assignment)
+        if not quoted or lead:
+            return None
+        return Site(
+            word.start, word.start, word.end, whole=True, pure=pure, embedded=reading.embedded
+        )
+
+    # ---- effects of words
+
+    def touch(self, words: Sequence[Word], state: State) -> None:
+        """Interpret what expanding words does: substitutions run, ${A:=x} and ((A++)) assign."""
+        for word in words:
+            for part in word.parts:
+                self._touch_part(part, state)
+
+    def _touch_part(self, part: Part, state: State) -> None:
+        match part:
+            case DoubleQuoted():
+                for inner in part.parts:
+                    self._touch_part(inner, state)
+            case Substitution():
+                self.run_apart(part.body, state.copy())
+            case Arithmetic():
+                self.touch_arithmetic(part, state)
+            case Parameter():
+                self.touch(part.inner, state)
+                if part.argument:
+                    self.touch([part.argument], state)
+                if part.operator in (":=", "="):
+                    self._assign_default(part, state)
+            case _:
+                pass
+
+    def touch_arithmetic(self, arithmetic: Arithmetic, state: State) -> None:
+        """Interpret what an arithmetic expression assigns."""
+        self.touch(arithmetic.inner, state)
+        for name in arithmetic.assigned:
+            self.computed(state, name, "arithmetic", arithmetic.start)
+
+    def _assign_default(self, part: Parameter, state: State) -> None:
+        if not NAME.fullmatch(part.name):
+            return
+        value = state.get(part.name).value
+        text = value_of(part.argument, self.scope(state))
+        write = self.write(part.name, Means.COMPUTED, "${…:=…}", part.start, text)
+        if value is None or (value == "" and part.operator == ":="):
+            state.assign(part.name, write)
+        elif not value.strip(HOLE):
+            state.may_assign(part.name, write)
+
+
+@dataclass(frozen=True)
+class MachineScope:
+    """The scope of words at one moment."""
+
+    machine: Machine
+    state: State
+
+    def value_of(self, name: str) -> str | None:
+        """Return a variable's value."""
+        variable = self.state.get(name)
+        return HOLE if "array" in variable.attributes else variable.value
+
+    def hints_of(self, name: str) -> tuple[str, ...]:
+        """Return the texts a variable was given."""
+        writers = self.state.get(name).writers
+        texts = [write.text for write in writers if write.text and write.text.strip(HOLE)]
+        return tuple(texts) or tuple(self.machine.every_text.get(name, ()))
+
+    def arguments(self) -> tuple[str, ...] | None:
+        """Return the positional parameters."""
+        return self.state.arguments
+
+    def script_path(self) -> str:
+        """Return the path of the text at hand, as far as it is known."""
+        return self.machine.reading.path or self.machine.path or HOLE
+
+    def directory(self) -> str:
+        """Return the working directory."""
+        return self.state.directory
+
+
+def functions_in(body: Sequence[Statement]) -> Iterator[Function]:
+    """Yield every function definition below some statements."""
+    pending: list[object] = list(body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple | list):
+            pending.extend(node)
+        elif isinstance(node, Function):
+            yield node
+            pending.append(node.body)
+        elif hasattr(node, "__dataclass_fields__") and not isinstance(node, Word):
+            pending.extend(getattr(node, name) for name in node.__dataclass_fields__)

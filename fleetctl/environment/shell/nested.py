@@ -1,0 +1,278 @@
+"""Scripts inside the script: eval, source, trap, `bash -c`, and the start of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fleetctl.environment.shell.command_line import Attached, CommandLine, Payload
+from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, State, Write
+from fleetctl.environment.shell.launches import read_command
+from fleetctl.environment.shell.machine import Machine
+from fleetctl.environment.shell.observation import Observation, Reading, seen
+from fleetctl.environment.shell.tree import (
+    DoubleQuoted,
+    Literal,
+    Parameter,
+    Redirect,
+    Simple,
+    SingleQuoted,
+    Word,
+    bytes_of,
+)
+from fleetctl.environment.shell.words import Field, is_quoted, value_of
+
+
+def run_eval(machine: Machine, command: Simple, items: list[Field], state: State) -> State | None:
+    """Interpret `eval`."""
+    text = " ".join(item.text for item in items)
+    reading = None
+    if HOLE not in text:
+        raw = raw_text(items[0].word) if len(items) == 1 and items[0].alone else None
+        at = raw[0] if raw and raw[1] == text else None
+        reading = machine.open_text(bytes_of(text), machine.reading.path, at=at)
+    if reading is not None:
+        with machine.read(reading):
+            return machine.run_list(reading.script.body, state)
+    line = read_command([f for i in items for f in _split(i)]) if items else None
+    if line is not None and line.payload in (Payload.SERVER, Payload.SHELL):
+        observe(machine, command, replace(line, attached=()), state, hidden=(text,))
+    machine.forget(state, "eval", command.start)
+    return state
+
+
+def _split(item: Field) -> list[Field]:
+    return [Field(text, item.word, alone=False) for text in item.text.split()]
+
+
+def run_file(machine: Machine, command: Simple, items: list[Field], state: State) -> State | None:
+    """Interpret `source FILE`."""
+    path = _full_path(items[0].text, state) if items else HOLE
+    shown = items[0].text.replace(HOLE, "…") if items else "?"
+    found = machine.library.find(path)
+    machine.opened.append(path)
+    reading = machine.open_text(found[1], found[0]) if found else None
+    if reading is None:
+        machine.forget(state, f"source {shown}", command.start)
+        return state
+    before = state.arguments
+    if len(items) > 1:
+        state.arguments = tuple(item.text for item in items[1:])
+    with machine.read(reading):
+        after = machine.run_sourced(reading.script.body, state)
+    if after is not None:
+        after.arguments = before
+    return after
+
+
+def _full_path(path: str, state: State) -> str:
+    if path.startswith(("/", HOLE)):
+        return path
+    return f"{state.directory.rstrip('/')}/{path.removeprefix('./')}"
+
+
+def note_trap(machine: Machine, command: Simple, items: list[Field], state: State) -> None:
+    """Interpret `trap`: the handler may run at any later moment."""
+    words = [item for item in items if item.text not in ("--", "-p", "-l")]
+    if len(words) < 2 or words[0].text in ("", "-") or HOLE in words[0].text:
+        return
+    reading = machine.open_text(bytes_of(words[0].text), machine.reading.path)
+    if reading is None:
+        return
+    signals = {item.text.upper().removeprefix("SIG") for item in words[1:]}
+    probe = state.copy()
+    with machine.read(reading):
+        after = machine.run_apart(reading.script.body, probe.copy())
+        later = state.copy()
+        later.forget("whatever ran before the signal", 0, "")
+        machine.run_apart(reading.script.body, later)
+    if after is not None and signals - {"EXIT", "0"}:
+        changed = {n for n in after.variables if after.get(n) != probe.get(n)}
+        machine.asynchronous.update(changed)
+
+
+# ---- programs
+
+
+def run_program(
+    machine: Machine,
+    command: Simple,
+    redirects: Sequence[Redirect],
+    items: list[Field],
+    inner: State,
+) -> None:
+    """Interpret a program: it may start a server, or a shell with a script of its own."""
+    line = read_command(items)
+    if line is None:
+        return
+    if line.payload is Payload.SHELL:
+        _shell_text(machine, command, redirects, line, inner)
+    elif line.payload is Payload.SCRIPT:
+        _shell_script(machine, command, line, inner)
+    else:
+        observe(machine, command, line, inner)
+
+
+def _shell_text(
+    machine: Machine,
+    command: Simple,
+    redirects: Sequence[Redirect],
+    line: CommandLine,
+    inner: State,
+) -> None:
+    content, at = _shell_content(machine, redirects, line, inner)
+    if content is None:
+        text = line.text.text if line.text else ""
+        hint = read_command(_split(line.text)) if line.text and text.strip() else None
+        if hint is not None:
+            merged = replace(line, payload=hint.payload)
+            observe(machine, command, merged, inner, hidden=(text,))
+        return
+    reading = machine.open_text(bytes_of(content), machine.reading.path, at=at)
+    if reading is not None:
+        _run_child(machine, command, line, reading, inner)
+
+
+def _shell_content(
+    machine: Machine, redirects: Sequence[Redirect], line: CommandLine, inner: State
+) -> tuple[str | None, int | None]:
+    """Return the script of `bash -c ...` or `bash <<X`, and where it stands literally."""
+    if line.text is not None:
+        if HOLE in line.text.text:
+            return None, None
+        raw = raw_text(line.text.word) if line.text.alone else None
+        same = raw is not None and raw[1] == line.text.text
+        return line.text.text, raw[0] if raw and same else None
+    for redirect in redirects:
+        if redirect.heredoc is not None and redirect.word is not None:
+            literal = is_quoted(redirect.word)
+            text = _heredoc_text(machine, redirect.heredoc, inner, literal=literal)
+            return (None if HOLE in text else text), None
+    return None, None
+
+
+def _heredoc_text(machine: Machine, body: Word, inner: State, *, literal: bool) -> str:
+    if literal:
+        return "".join(part.text for part in body.parts if isinstance(part, Literal))
+    quoted = DoubleQuoted(body.start, body.end, body.parts, localised=False)
+    return value_of(Word(body.start, body.end, (quoted,)), machine.scope(inner))
+
+
+def _shell_script(machine: Machine, command: Simple, line: CommandLine, inner: State) -> None:
+    path = _full_path(line.text.text, inner) if line.text else HOLE
+    found = machine.library.find(path)
+    machine.opened.append(path)
+    reading = machine.open_text(found[1], found[0]) if found else None
+    if reading is not None:
+        _run_child(machine, command, line, reading, inner)
+
+
+def _run_child(
+    machine: Machine, command: Simple, line: CommandLine, reading: Reading, inner: State
+) -> None:
+    """Interpret a script that another shell runs: it gets what is exported, and no functions."""
+    child = _child_state(machine, line, inner)
+    functions = machine.functions
+    machine.functions = {}
+    machine.define_functions(reading.script.body)
+    machine.outer.append((line, command))
+    try:
+        with machine.read(reading):
+            machine.run_apart(reading.script.body, child)
+    finally:
+        machine.outer.pop()
+        machine.functions = functions
+    inner.started = inner.started | child.started
+
+
+def _child_state(machine: Machine, line: CommandLine, inner: State) -> State:
+    names = set() if line.cleared else set(inner.variables)
+    names |= {item.name for item in line.attached} | line.removed
+    attached = _attached_writes(machine, line)
+    child = State(
+        variables={name: seen(line, attached, inner, name) for name in names},
+        fallback=NO_VARIABLE if line.cleared else inner.fallback,
+        directory=inner.directory,
+        arguments=None if any(HOLE in o for o in line.operands) else line.operands,
+        started=inner.started,
+    )
+    for name, variable in child.variables.items():
+        gone = variable.is_absent()
+        child.variables[name] = replace(
+            variable,
+            value=None if gone else variable.value,
+            exported=False if gone else variable.exported,
+            attributes=frozenset(),
+        )
+    return child
+
+
+def _attached_write(machine: Machine, item: Attached) -> Write:
+    """Return the write of an assignment that is an argument of the command."""
+    lead = ""
+    if item.means is Means.CONTAINER_OPTION and item.option is None:
+        lead = "--env=" if item.field.text.startswith("--env=") else "-e"
+    return machine.write(
+        item.name,
+        item.means,
+        item.means.value,
+        item.field.word.start,
+        item.text,
+        machine.site_of_field(item.field, item.name, lead),
+    )
+
+
+def _attached_writes(machine: Machine, line: CommandLine) -> tuple[tuple[Attached, Write], ...]:
+    return tuple((item, _attached_write(machine, item)) for item in line.attached)
+
+
+def observe(
+    machine: Machine,
+    command: Simple,
+    line: CommandLine,
+    state: State,
+    *,
+    hidden: tuple[str, ...] = (),
+) -> None:
+    """Note the start of a server."""
+    own = (line, command)
+    outer = machine.outer[0] if machine.outer else own
+    machine.pairs.update((before, command.start) for before in state.started)
+    machine.observations.append(
+        Observation(
+            command=command,
+            line=line,
+            outer=outer[0],
+            outer_command=outer[1],
+            state=state.copy(),
+            places=tuple(machine.places),
+            reading=machine.reading,
+            handed=_is_handed(command),
+            background=machine.background > 0,
+            hidden=hidden,
+            attached=_attached_writes(machine, line),
+        )
+    )
+    state.started = state.started | {command.start}
+
+
+def _is_handed(command: Simple) -> bool:
+    """Say whether the command takes words from the arguments of its function."""
+    parts = [part for word in command.words for part in word.parts]
+    parts += [inner for part in parts if isinstance(part, DoubleQuoted) for inner in part.parts]
+    names = {part.name for part in parts if isinstance(part, Parameter)}
+    return bool(names & {"@", "*", "1"})
+
+
+def raw_text(word: Word) -> tuple[int, str] | None:
+    """Return where the text of a wholly quoted, literal word stands, and the text."""
+    if len(word.parts) != 1:
+        return None
+    part = word.parts[0]
+    if isinstance(part, SingleQuoted) and not part.ansi:
+        return part.start + 1, part.text
+    if isinstance(part, DoubleQuoted) and len(part.parts) == 1:
+        inner = part.parts[0]
+        if isinstance(inner, Literal) and "\\" not in inner.text:
+            return inner.start, inner.text
+    return None

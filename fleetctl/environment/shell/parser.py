@@ -1,0 +1,147 @@
+"""The only effects of this package: shfmt turns a script into a tree, bash says whether it agrees.
+
+Neither program executes anything of the script.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from fleetctl.errors import InternalError
+
+JsonTree: TypeAlias = dict[str, Any]
+
+# bash takes a carriage return or a byte beyond ASCII for an ordinary character of a word, but not
+# for one of a name; shfmt treats DEL the same way and counts it as one byte.
+ORDINARY = b"\x7f"
+_UNLIKE_SHFMT = re.compile(rb"[\r\x80-\xff]")
+_LOCATION = re.compile(r"(\d+):(\d+): (.*)")
+_BRACKET = "must be followed by"
+_MOST_BRACKETS = 200
+
+
+class ScriptRejected(Exception):
+    """A parser does not accept the text.
+
+    Attributes:
+        line: 1-based line it complained about, 0 where unknown.
+        complaint: its own words.
+    """
+
+    def __init__(self, line: int, complaint: str) -> None:
+        super().__init__(complaint)
+        self.line = line
+        self.complaint = complaint
+
+
+class Parser(Protocol):
+    """What the pure part of this package needs to know about a script."""
+
+    def tree(self, content: bytes) -> JsonTree:
+        """Return shfmt's tree, whose offsets count the bytes of `content`.
+
+        Raises:
+            ScriptRejected: shfmt does not accept it.
+        """
+        ...
+
+    def check(self, content: bytes) -> None:
+        """Ask bash itself.
+
+        Raises:
+            ScriptRejected: bash does not accept it.
+        """
+        ...
+
+    def pretty(self, content: bytes) -> bytes:
+        """Return the script as bash understood it, printed by bash.
+
+        Raises:
+            ScriptRejected: bash does not accept it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SystemParser:
+    """shfmt (a Python package brings the binary) and the bash on PATH."""
+
+    shfmt: str
+    bash: str = "bash"
+
+    def tree(self, content: bytes) -> JsonTree:
+        """Return shfmt's tree; array words that begin with a bracket are masked for it."""
+        masked = bytearray(_UNLIKE_SHFMT.sub(ORDINARY, content))
+        for _ in range(_MOST_BRACKETS):
+            done = _run([self.shfmt, "-ln=bash", "--to-json"], bytes(masked))
+            if done.returncode == 0:
+                parsed: JsonTree = json.loads(done.stdout)
+                return parsed
+            line, column, complaint = _located(done.stderr.decode("utf-8", "replace"))
+            offset = _offset(masked, line, column)
+            if _BRACKET not in complaint or masked[offset : offset + 1] != b"[":
+                raise ScriptRejected(line, complaint)
+            masked[offset : offset + 1] = ORDINARY
+        raise ScriptRejected(0, "too many array words that begin with a bracket")
+
+    def check(self, content: bytes) -> None:
+        """Ask `bash -n`, and once more with extended globs, which a script may switch on itself."""
+        first = _run([self.bash, "-n"], content)
+        if first.returncode == 0:
+            return
+        if _run([self.bash, "-O", "extglob", "-n"], content).returncode == 0:
+            return
+        complaint = first.stderr.decode("utf-8", "replace").strip().splitlines()[:1]
+        where = re.search(r"line (\d+): (.*)", complaint[0]) if complaint else None
+        raise ScriptRejected(
+            int(where[1]) if where else 0, where[2] if where else "".join(complaint)
+        )
+
+    def pretty(self, content: bytes) -> bytes:
+        """Return what `bash --pretty-print` makes of it."""
+        done = _run([self.bash, "--pretty-print", "-O", "extglob"], content)
+        if done.returncode != 0:
+            raise ScriptRejected(0, done.stderr.decode("utf-8", "replace").strip())
+        return done.stdout
+
+
+def system_parser() -> SystemParser:
+    """Return the parser of this installation.
+
+    Raises:
+        InternalError: the package shfmt-py is not installed beside fleetctl.
+    """
+    program = Path(sysconfig.get_path("scripts")) / "shfmt"
+    if not program.exists():
+        raise InternalError(
+            "shfmt is missing",
+            why=f"there is no {program}",
+            next_step="install fleetctl with its dependencies (the package is shfmt-py)",
+        )
+    return SystemParser(shfmt=str(program))
+
+
+def _run(command: list[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
+    # An empty environment: BASH_ENV would be executed, and a locale would change what a blank is.
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
+    return subprocess.run(
+        command, input=content, capture_output=True, env=environment, timeout=30, check=False
+    )
+
+
+def _located(message: str) -> tuple[int, int, str]:
+    found = _LOCATION.search(message)
+    return (int(found[1]), int(found[2]), found[3]) if found else (0, 0, message.strip())
+
+
+def _offset(content: bytes | bytearray, line: int, column: int) -> int:
+    start = 0
+    for _ in range(line - 1):
+        start = content.find(b"\n", start) + 1
+    return start + max(column - 1, 0)

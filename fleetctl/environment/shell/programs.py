@@ -1,0 +1,253 @@
+"""Programs that start other programs, and what each lets through of the environment."""
+
+from __future__ import annotations
+
+import re
+
+from fleetctl.environment.shell.command_line import Attached, Payload, Reader, Step
+from fleetctl.environment.shell.dataflow import HOLE, Means
+from fleetctl.environment.shell.servers import is_server, is_server_image
+
+SHELLS = frozenset({"bash", "sh", "dash"})
+
+DATA = frozenset(
+    {"echo", "printf", "pkill", "pgrep", "grep", "egrep", "fgrep", "rg", "kill", "killall", "cat"}
+    | {"tee", "logger", "which", "type", "whereis", "hash", "test", "[", "[[", "ls", "sed", "awk"}
+    | {"ps", "alias", "trap", "pip", "pip3", "apt", "apt-get", "dnf", "yum", "brew", "curl", "wget"}
+    | {"git", "rm", "cp", "mv", "mkdir", "touch", "file", "head", "tail", "systemctl", "journalctl"}
+    | {"notify-send", "mail", "jq", "tr", "cut", "sort", "uniq", "wc", "find", "ln", "chmod"}
+    | {"chown", "tar", "du", "df", "stat", "readlink", "realpath", "dirname", "basename", "date"}
+    | {"sleep", "wait", "true", "false", ":", "help", "man", "fuser", "lsof", "ss", "nc", "export"}
+    | {"declare", "typeset", "local", "readonly", "unset", "read", "set", "shift", "return", "exit"}
+)
+"""Programs whose arguments are data: a server's name among them starts nothing."""
+
+TRANSPARENT = frozenset(
+    {"nohup", "command", "builtin", "setsid", "time", "nice", "ionice", "chrt", "taskset"}
+    | {"timeout", "stdbuf", "numactl", "catchsegv", "xargs", "unbuffer", "prlimit", "nsys", "ncu"}
+    | {"perf", "strace", "gdb"}
+)
+"""Programs that hand the whole environment on; their options are skipped."""
+
+OPTION = re.compile(r"-|\d[\d.,smhd:-]*$|0x[0-9a-fA-F]+$")
+
+
+def _env(reader: Reader, position: int) -> int:
+    position = _env_options(reader, position + 1)
+    while position < len(reader.fields):
+        if reader.fields[position].rest:
+            reader.loose = True
+        elif not reader.attach(position, Means.ENV_ARGUMENT):
+            break
+        position += 1
+    reader.insert_before(position)
+    reader.cross()
+    return position
+
+
+def _env_options(reader: Reader, position: int) -> int:
+    while (text := reader.at(position)).startswith("-"):
+        position += 1
+        if text in ("-", "-i", "--ignore-environment"):
+            reader.note_cleared()
+        elif text in ("-u", "--unset"):
+            reader.removed.add(reader.at(position))
+            position += 1
+        elif text.startswith(("--unset=", "-u")):
+            reader.removed.add(text.removeprefix("--unset=").removeprefix("-u"))
+        elif text in ("-C", "--chdir"):
+            position += 1
+        elif text.startswith(("-S", "--split-string")):
+            reader.block("env -S splits a string itself")
+        elif text == "--":
+            break
+    return position
+
+
+def _exec(reader: Reader, position: int) -> int:
+    reader.executed = True
+    position += 1
+    while option := reader.option(position):
+        position += 1
+        if "a" in option:
+            position += 1
+        if "c" in option:
+            reader.block("exec -c starts it with an empty environment", crossable=True)
+    return position
+
+
+def _sudo(reader: Reader, position: int) -> int:
+    keeps = False
+    position += 1
+    while option := reader.option(position):
+        position += 1
+        if option in ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R"):
+            position += 1
+        keeps = keeps or option in ("-E", "--preserve-env")
+        if option == "--":
+            break
+    if not keeps:
+        reader.block("sudo starts it with an environment of its own", crossable=True)
+    while position < len(reader.fields) and reader.attach(position, Means.ENV_ARGUMENT):
+        position += 1
+    return position
+
+
+def _srun(reader: Reader, position: int) -> int:
+    position += 1
+    while option := reader.option(position):
+        position += 1
+        name, _, value = option.partition("=")
+        if name == "--export":
+            chosen = value or reader.at(position)
+            position += not value
+            if chosen != "ALL":
+                shown = chosen.replace(HOLE, "…")
+                reader.block(f"srun --export={shown} chooses what arrives", crossable=True)
+    return position
+
+
+_DOCKER_ALONE = re.compile(
+    r"-[ditqP]+|--(detach|interactive|tty|rm|init|privileged|read-only|no-healthcheck|"
+    r"oom-kill-disable|publish-all|quiet|replace|disable-content-trust|sig-proxy|help)"
+)
+
+
+def _docker(reader: Reader, position: int) -> int:
+    position += 1
+    if reader.at(position) == "container":
+        position += 1
+    if reader.at(position) not in ("run", "create", "exec"):
+        return position
+    running = reader.at(position) != "exec"
+    reader.note_cleared()
+    reader.cross()
+    reader.container = running
+    position += 1
+    reader.insert_before(position, "-e %s")
+    while position < len(reader.fields):
+        if reader.fields[position].rest:
+            reader.loose = True
+            position += 1
+        elif reader.option(position):
+            position = _docker_option(reader, position)
+        else:
+            break
+    image = reader.at(position)
+    if running and is_server_image(image) and not _has_server(reader, position):
+        reader.payload = Payload.SERVER
+    return position + 1
+
+
+def _docker_option(reader: Reader, position: int) -> int:
+    text = reader.at(position)
+    if text in ("-e", "--env"):
+        if not reader.attach(position + 1, Means.CONTAINER_OPTION, option=position):
+            _copy_from_host(reader, position)
+        return position + 2
+    if text.startswith("--env="):
+        reader.attach(position, Means.CONTAINER_OPTION, lead="--env=")
+        return position + 1
+    if text.startswith("-e") and "=" in text:
+        reader.attach(position, Means.CONTAINER_OPTION, lead="-e")
+        return position + 1
+    if text == "--env-file" or text.startswith("--env-file="):
+        reader.filed = True
+    if "=" in text or _DOCKER_ALONE.fullmatch(text):
+        return position + 1
+    return position + 2
+
+
+def _copy_from_host(reader: Reader, position: int) -> None:
+    name = reader.at(position + 1)
+    if HOLE in name:
+        reader.loose = True
+    elif position + 1 < len(reader.fields):
+        item = reader.fields[position + 1]
+        reader.attached.append(
+            Attached(name, None, item, Means.CONTAINER_OPTION, reader.fields[position])
+        )
+
+
+def _has_server(reader: Reader, position: int) -> bool:
+    rest = range(position + 1, len(reader.fields))
+    return any(is_server(reader.fields, i) or reader.at(i) in SHELLS for i in rest)
+
+
+def _shell(reader: Reader, position: int) -> int:
+    position += 1
+    while option := reader.option(position):
+        position += 1
+        if not option.startswith("--") and "c" in option:
+            if position < len(reader.fields):
+                reader.payload = Payload.SHELL
+                reader.text = reader.fields[position]
+                reader.operands = tuple(f.text for f in reader.fields[position + 2 :])
+            return position + 1
+        if option in ("-o", "-O", "+O", "--rcfile", "--init-file"):
+            position += 1
+        if option == "-s":
+            break
+    if position < len(reader.fields) and not is_server(reader.fields, position):
+        reader.run_script(position)
+    elif position >= len(reader.fields):
+        reader.payload = Payload.SHELL
+    return position
+
+
+def _elsewhere(why: str) -> Step:
+    def step(reader: Reader, position: int) -> int:
+        reader.block(why)
+        return position + 1
+
+    return step
+
+
+def _singularity(reader: Reader, position: int) -> int:
+    end = position + 1
+    while end < len(reader.fields) and not is_server(reader.fields, end):
+        text = reader.at(end)
+        if text in (
+            "-e",
+            "--cleanenv",
+            "-c",
+            "--contain",
+            "-C",
+            "--containall",
+            "--env",
+            "--env-file",
+        ):
+            reader.block(f"{reader.at(position)} {text} chooses what arrives")
+        elif text.startswith("--env"):
+            reader.barrier = f"{reader.at(position)} {text.partition('=')[0]} chooses what arrives"
+        end += 1
+    return end
+
+
+_OTHER_MACHINE = _elsewhere("the command runs on another machine")
+_OTHER_SESSION = _elsewhere("the command runs in a session with an environment of its own")
+_MANAGER = _elsewhere("a manager starts it with an environment of its own")
+_INJECTOR = _elsewhere("it sets variables of its own before it starts the command")
+
+PROGRAMS: dict[str, Step] = {
+    "env": _env,
+    "exec": _exec,
+    "sudo": _sudo,
+    "doas": _sudo,
+    "srun": _srun,
+    "docker": _docker,
+    "podman": _docker,
+    "nerdctl": _docker,
+    "singularity": _singularity,
+    "apptainer": _singularity,
+    **dict.fromkeys(SHELLS, _shell),
+    **dict.fromkeys(
+        ("ssh", "pdsh", "clush", "kubectl", "oc", "mpirun", "mpiexec", "sbatch", "salloc", "nomad"),
+        _OTHER_MACHINE,
+    ),
+    **dict.fromkeys(
+        ("tmux", "screen", "dtach", "abduco", "su", "runuser", "at", "batch"), _OTHER_SESSION
+    ),
+    **dict.fromkeys(("pm2", "systemd-run", "supervisorctl", "machinectl"), _MANAGER),
+    **dict.fromkeys(("dotenv", "direnv", "doppler", "envdir", "chpst", "aws-vault"), _INJECTOR),
+}

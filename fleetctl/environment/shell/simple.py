@@ -1,0 +1,231 @@
+"""Simple commands: assignments, builtins, functions, and starts of servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from fleetctl.environment.shell import nested
+from fleetctl.environment.shell.builtins import (
+    BUILTINS,
+    DECLARATIONS,
+    HARMLESS,
+    SPECIAL,
+    declare_words,
+)
+from fleetctl.environment.shell.dataflow import HOLE, Means, State
+from fleetctl.environment.shell.machine import Machine
+from fleetctl.environment.shell.tree import (
+    Assignment,
+    Literal,
+    Redirect,
+    Simple,
+)
+from fleetctl.environment.shell.words import Field, fields_of, value_of
+
+Ways: TypeAlias = tuple[State | None, State | None]
+"""The states after success and after failure; None where there is no such way."""
+
+
+class Jump(Exception):
+    """A command that leaves the list: exit, return, break, continue or exec."""
+
+    def __init__(self, kind: str, levels: int, state: State) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.levels = levels
+        self.state = state
+
+
+def run_simple(
+    machine: Machine, command: Simple, redirects: Sequence[Redirect], state: State
+) -> Ways:
+    """Interpret a simple command.
+
+    Raises:
+        Jump: it does not come back to the list it stands in.
+    """
+    for assignment in command.assignments:
+        machine.touch([w for w in (assignment.value, *(assignment.elements or ())) if w], state)
+    machine.touch(command.words, state)
+    if not command.words:
+        for assignment in command.assignments:
+            _assign(machine, assignment, state, export=None, means=Means.ASSIGNED)
+        return state, state
+    scope = machine.scope(state)
+    items = [item for word in command.words for item in fields_of(word, scope)]
+    if not items:
+        return state, state
+    return _dispatch(machine, command, redirects, items, state)
+
+
+def _assign(
+    machine: Machine, assignment: Assignment, state: State, *, export: bool | None, means: Means
+) -> None:
+    how = "assignment" if means is Means.ASSIGNED else "prefix of the command"
+    if assignment.elements is not None or assignment.indexed:
+        machine.set_array(state, assignment, how)
+        return
+    text = value_of(assignment.value, machine.scope(state))
+    write = machine.write(
+        assignment.name, means, how, assignment.start, text, machine.site_of(assignment)
+    )
+    machine.assign(state, write, append=assignment.append, export=export)
+
+
+def _with_prefixes(machine: Machine, command: Simple, state: State) -> State:
+    inner = state.copy()
+    for assignment in command.assignments:
+        _assign(machine, assignment, inner, export=True, means=Means.PREFIX)
+    return inner
+
+
+def _dispatch(
+    machine: Machine,
+    command: Simple,
+    redirects: Sequence[Redirect],
+    items: list[Field],
+    state: State,
+) -> Ways:
+    inner = _with_prefixes(machine, command, state)
+    items = _without_aliases(machine, command, items, inner)
+    plain = _without_command(items)
+    name = plain[0].text if plain else ""
+    if name in machine.functions and plain is items:
+        return _twice(_called(machine, command, name, items[1:], inner, state))
+    if _is_own(name):
+        return _own(machine, command, name, plain[1:], inner, state)
+    if name == "exec" and len(plain) == 1:
+        return _twice(state)
+    if HOLE in name or items[0].rest:
+        state = _call_matching(machine, command, items, inner, state)
+    nested.run_program(machine, command, redirects, items, inner)
+    state.started = inner.started
+    if name == "exec":
+        raise Jump("exit", 0, state)
+    if state.strange_functions and "/" not in name and name not in HARMLESS:
+        machine.forget(state, name.replace(HOLE, "…") or "a command", command.start)
+    return _twice(state)
+
+
+def _twice(state: State | None) -> Ways:
+    return state, state
+
+
+def _is_own(name: str) -> bool:
+    return name in _OWN or name in BUILTINS or name in DECLARATIONS
+
+
+def _without_command(items: list[Field]) -> list[Field]:
+    position = 0
+    while position < len(items) and items[position].text in ("command", "builtin"):
+        position += 1
+        while position < len(items) and items[position].text in ("-p", "--"):
+            position += 1
+    if position < len(items) and items[position].text in ("-v", "-V"):
+        return items  # `command -v NAME` only asks
+    return items if position == 0 else items[position:]
+
+
+def _without_aliases(
+    machine: Machine, command: Simple, items: list[Field], inner: State
+) -> list[Field]:
+    first = command.words[0].parts
+    literal = len(first) == 1 and isinstance(first[0], Literal) and "\\" not in first[0].text
+    text = machine.aliases.get(items[0].text) if literal else None
+    if text is None or not (machine.aliases_on or machine.is_sh):
+        return items
+    words = [item for item in text.replace("'", "").replace('"', "").split() if item]
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        inner.assign(
+            name,
+            machine.write(name, Means.PREFIX, "alias", command.start, value),
+            export=True,
+        )
+    return [*(Field(w, command.words[0], alone=False) for w in words), *items[1:]]
+
+
+# ---- functions
+
+
+def _called(
+    machine: Machine,
+    command: Simple,
+    name: str,
+    arguments: Sequence[Field],
+    inner: State,
+    state: State,
+) -> State | None:
+    """Call a function; what its prefix hid comes back after it."""
+    inner.saved = (*inner.saved, {a.name: state.get(a.name) for a in command.assignments})
+    after = machine.call(name, arguments, inner)
+    if after is not None:
+        after.leave_function()
+        after.arguments = state.arguments
+    return after
+
+
+def _call_matching(
+    machine: Machine, command: Simple, items: Sequence[Field], inner: State, state: State
+) -> State:
+    """A name that is put together may be any function that fits, or a program."""
+    pattern = re.escape(items[0].text).replace(re.escape(HOLE), ".*")
+    for name in list(machine.functions):
+        if items[0].rest or re.fullmatch(pattern, name, re.DOTALL):
+            after = _called(machine, command, name, items[1:], inner.copy(), state)
+            state = state.join(after) if after is not None else state
+    return state
+
+
+# ---- builtins
+
+
+def _own(
+    machine: Machine,
+    command: Simple,
+    name: str,
+    items: list[Field],
+    inner: State,
+    state: State,
+) -> Ways:
+    stays = machine.is_sh and name in SPECIAL
+    target = inner if stays or name in ("eval", ".", "source") else state
+    if stays:
+        for assignment in command.assignments:
+            inner.mark(assignment.name, exported=state.get(assignment.name).exported)
+    outcome = _run_own(machine, command, name, items, target)
+    if target is inner and not stays:
+        for way in {id(w): w for w in outcome if w is not None}.values():
+            for assignment in command.assignments:
+                way.put(assignment.name, state.get(assignment.name))
+    return outcome
+
+
+def _run_own(
+    machine: Machine, command: Simple, name: str, items: list[Field], state: State
+) -> Ways:
+    if name in DECLARATIONS:
+        declare_words(machine, name, items, state)
+    elif name in BUILTINS:
+        BUILTINS[name](machine, items, state)
+    elif name in ("true", ":"):
+        return state, None
+    elif name == "false":
+        return None, state
+    elif name in ("exit", "return", "break", "continue"):
+        levels = items[0].text if items and items[0].text.isdigit() else "1"
+        raise Jump(name, int(levels), state)
+    elif name == "eval":
+        return _twice(nested.run_eval(machine, command, items, state))
+    elif name in (".", "source"):
+        return _twice(nested.run_file(machine, command, items, state))
+    elif name == "trap":
+        nested.note_trap(machine, command, items, state)
+    return state, state
+
+
+_OWN = frozenset(
+    {"true", "false", ":", "exit", "return", "break", "continue", "eval", ".", "source", "trap"}
+)

@@ -1,0 +1,351 @@
+"""What a word stands for, as far as the text of the script tells.
+
+Nothing is executed: a command substitution is a hole, except for the few idioms by
+which scripts find their own directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from fleetctl.environment.shell.dataflow import HOLE
+from fleetctl.environment.shell.tree import (
+    Arithmetic,
+    Chain,
+    DoubleQuoted,
+    Literal,
+    Parameter,
+    Part,
+    Pattern,
+    Simple,
+    SingleQuoted,
+    Substitution,
+    Word,
+    bytes_of,
+    text_of,
+)
+
+_ANSI = re.compile(
+    r"\\(?:([abeEfnrtv\\'\"?])|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|(c.))",
+    re.DOTALL,
+)
+_ANSI_SHORT = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r",
+    "t": "\t", "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+_GLOB = re.compile(r"[*?\[]")
+_BRACES = re.compile(r"\{[^{}]*(,|\.\.)")
+
+
+class Scope(Protocol):
+    """What words need to know about variables."""
+
+    def value_of(self, name: str) -> str | None:
+        """Return a variable's value, None where it is unset."""
+        ...
+
+    def hints_of(self, name: str) -> tuple[str, ...]:
+        """Return the texts that a variable was given anywhere before, for guessing what it runs."""
+        ...
+
+    def arguments(self) -> tuple[str, ...] | None:
+        """Return the positional parameters, None where they are unknown."""
+        ...
+
+    def script_path(self) -> str:
+        """Return $0 of a script that is run, the path of a script that is sourced."""
+        ...
+
+    def directory(self) -> str:
+        """Return the working directory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Field:
+    """One argument a command gets.
+
+    Attributes:
+        text: with `HOLE` for what cannot be told.
+        word: the word of the script it comes from.
+        alone: it is the whole word, as it stands there.
+        rest: it stands for any number of arguments.
+    """
+
+    text: str
+    word: Word
+    alone: bool = True
+    rest: bool = False
+
+
+def value_of(word: Word | None, scope: Scope, *, assigned: bool = True) -> str:
+    """Return the value of a word that is not split (an assignment, a here-string, a case subject).
+
+    Args:
+        word: None for an empty value.
+        scope: the variables.
+        assigned: it stands after NAME= in an assignment, so braces are not expanded.
+    """
+    if word is None:
+        return ""
+    pieces = []
+    for position, part in enumerate(word.parts):
+        pieces.append(_part(part, scope, first=position == 0, braces=not assigned))
+    return "".join(pieces)
+
+
+def fields_of(word: Word, scope: Scope) -> tuple[Field, ...]:
+    """Return the arguments a word of a command becomes."""
+    expansion = _sole_expansion(word)
+    if expansion is not None:
+        found = _expanded(word, expansion, scope)
+        if found is not None:
+            return found
+    text = value_of(word, scope, assigned=False)
+    if any(isinstance(part, Literal) and _GLOB.search(part.text) for part in word.parts):
+        text = _GLOB.sub(HOLE, text)
+    return (Field(text, word),)
+
+
+def is_quoted(word: Word) -> bool:
+    """Say whether a here-document's delimiter makes its body literal."""
+    return any(
+        not isinstance(part, Literal) or "\\" in part.text or "'" in part.text or '"' in part.text
+        for part in word.parts
+    )
+
+
+def unquoted(text: str) -> str:
+    """Take the backslashes out of unquoted text."""
+    return re.sub(r"\\(\n|.)", lambda m: "" if m[1] == "\n" else m[1], text, flags=re.DOTALL)
+
+
+# ---- parts
+
+
+def _part(part: Part, scope: Scope, *, first: bool = False, braces: bool = False) -> str:
+    match part:
+        case Literal():
+            return _literal(part.text, first=first, braces=braces)
+        case SingleQuoted():
+            return _ansi(part.text) if part.ansi else part.text
+        case DoubleQuoted():
+            return _double(part, scope)
+        case Parameter():
+            return _parameter(part, scope)
+        case Substitution():
+            return _idiom(part, scope)
+        case Arithmetic() | Pattern():
+            return HOLE
+
+
+def _literal(text: str, *, first: bool, braces: bool) -> str:
+    if (first and text.startswith("~")) or re.search(r"[:=]~", text):
+        return HOLE
+    if braces and _BRACES.search(text):
+        return HOLE
+    return unquoted(text)
+
+
+def _double(part: DoubleQuoted, scope: Scope) -> str:
+    if part.localised:
+        return HOLE
+    pieces = []
+    for inner in part.parts:
+        if isinstance(inner, Literal):
+            pieces.append(
+                re.sub(r'\\([$`"\\\n])', lambda m: "" if m[1] == "\n" else m[1], inner.text)
+            )
+        else:
+            pieces.append(_part(inner, scope))
+    return "".join(pieces)
+
+
+def _ansi(text: str) -> str:
+    """Decode $'...'; a NUL or a control escape is not worth a rule."""
+    out = bytearray()
+    position = 0
+    for found in _ANSI.finditer(text):
+        out += bytes_of(text[position : found.start()])
+        position = found.end()
+        short, hexadecimal, octal, small, large, control = found.groups()
+        if short:
+            out += _ANSI_SHORT[short].encode()
+        elif hexadecimal or octal:
+            out.append(int(hexadecimal or octal, 16 if hexadecimal else 8) & 255)
+        elif control:
+            return HOLE
+        else:
+            out += chr(int(small or large, 16)).encode("utf-8", "surrogatepass")
+    out += bytes_of(text[position:])
+    return HOLE if b"\0" in out else text_of(bytes(out))
+
+
+def _parameter(part: Parameter, scope: Scope) -> str:
+    if part.operator == "other" or part.index:
+        return _own_directory(part, scope)
+    value = _variable(part.name, scope)
+    operator = part.operator
+    if operator in ("", ":?", "?"):
+        return value or ""
+    decided = _is_set(value, colon=operator.startswith(":"))
+    if decided is None:
+        return HOLE
+    if operator in (":+", "+"):
+        return _argument(part, scope) if decided else ""
+    return (value or "") if decided else _argument(part, scope)
+
+
+def _argument(part: Parameter, scope: Scope) -> str:
+    return value_of(part.argument, scope) if part.argument else ""
+
+
+def _is_set(value: str | None, *, colon: bool) -> bool | None:
+    """Say whether ${name:-...} takes the variable; None where that can't be told."""
+    if value is None:
+        return False
+    if value == "":
+        return not colon
+    if value.strip(HOLE):
+        return True
+    return None
+
+
+def _variable(name: str, scope: Scope) -> str | None:
+    if name == "0":
+        return scope.script_path()
+    if name in ("@", "*"):
+        known = scope.arguments()
+        return HOLE if known is None else " ".join(known)
+    if name.isdigit():
+        known = scope.arguments()
+        if known is None:
+            return HOLE
+        return known[int(name) - 1] if int(name) <= len(known) else None
+    if not (name[:1].isalpha() or name[:1] == "_"):
+        return HOLE
+    if name == "PWD":
+        return scope.directory()
+    return scope.value_of(name)
+
+
+def _own_directory(part: Parameter, scope: Scope) -> str:
+    source = part.name == "BASH_SOURCE" and part.index in ("0", "")
+    if source and part.operator == "":
+        return scope.script_path()
+    own = source or part.name == "0"
+    if own and part.operator == "other" and _is_trimmed_to_directory(part):
+        return _parent(scope.script_path())
+    return HOLE
+
+
+def _is_trimmed_to_directory(part: Parameter) -> bool:
+    """Recognise ${0%/*}: its pattern is the only word inside."""
+    texts = [p.text for word in part.inner for p in word.parts if isinstance(p, Literal)]
+    return "/*" in texts and part.end - part.start <= len("${BASH_SOURCE[0]%/*}")
+
+
+def _idiom(part: Substitution, scope: Scope) -> str:
+    """Follow `dirname X`, `realpath X`, `readlink -f X`, `pwd` and `cd X && pwd`."""
+    if len(part.body) != 1 or part.body[0].redirects:
+        return HOLE
+    command = part.body[0].command
+    if isinstance(command, Chain) and command.operator == "&&":
+        target = _simple_words(command.left.command, scope)
+        last = _simple_words(command.right.command, scope)
+        moved = [t for t in target if t not in ("--", "-P")]
+        if moved[:1] == ["cd"] and len(moved) == 2 and last[:1] == ["pwd"]:
+            return _below(scope.directory(), moved[1])
+        return HOLE
+    words = [w for w in _simple_words(command, scope) if w not in ("--", "-P")]
+    match words:
+        case ["pwd"]:
+            return scope.directory()
+        case ["dirname", path]:
+            return _parent(path)
+        case ["realpath", path] | ["readlink", "-f", path]:
+            return path
+        case _:
+            return HOLE
+
+
+def _simple_words(command: object, scope: Scope) -> list[str]:
+    if not isinstance(command, Simple) or command.assignments:
+        return []
+    return [value_of(word, scope, assigned=False) for word in command.words]
+
+
+def _parent(path: str) -> str:
+    head, slash, _ = path.rpartition("/")
+    if HOLE in path and not slash:
+        return HOLE
+    return (head or "/") if slash else "."
+
+
+def _below(directory: str, path: str) -> str:
+    if path.startswith("/"):
+        return path
+    if path in (".", ""):
+        return directory
+    return f"{directory.rstrip('/')}/{path}"
+
+
+# ---- words that become several arguments
+
+
+def _sole_expansion(word: Word) -> Parameter | None:
+    """Return the only expansion of "$@", $CMD, "${CMD[@]}" and the like."""
+    parts = word.parts
+    if len(parts) == 1 and isinstance(parts[0], DoubleQuoted):
+        parts = parts[0].parts
+        if len(parts) == 1 and isinstance(parts[0], Parameter):
+            several = parts[0].name == "@" or parts[0].index == "@"
+            return parts[0] if several else None
+        return None
+    if len(parts) == 1 and isinstance(parts[0], Parameter):
+        return parts[0]
+    return None
+
+
+def _expanded(word: Word, expansion: Parameter, scope: Scope) -> tuple[Field, ...] | None:
+    if expansion.name in ("@", "*"):
+        known = scope.arguments()
+        if known is None or expansion.operator == "other":
+            return (Field(HOLE, word, rest=True),)
+        return tuple(Field(text, word, alone=False) for text in known)
+    if expansion.operator == "other" or expansion.name.isdigit():
+        return None
+    value = scope.value_of(expansion.name)
+    if value is not None and HOLE not in value and not expansion.index:
+        return tuple(Field(text, word, alone=False) for text in value.split())
+    hints = tuple(_hint_fields(word, scope.hints_of(expansion.name)))
+    if not hints:
+        return (Field(HOLE, word, rest=True),)
+    return hints
+
+
+def _hint_fields(word: Word, hints: tuple[str, ...]) -> Iterator[Field]:
+    for hint in hints:
+        for text in hint.split():
+            yield Field(text, word, alone=False, rest=text == HOLE)
+
+
+def mentions(word: Word, name: str) -> bool:
+    """Say whether a word reads a variable by name."""
+    return any(_part_mentions(part, name) for part in word.parts)
+
+
+def _part_mentions(part: Part, name: str) -> bool:
+    match part:
+        case Parameter():
+            inner = [*part.inner, *([part.argument] if part.argument else [])]
+            return part.name == name or any(mentions(word, name) for word in inner)
+        case DoubleQuoted():
+            return any(_part_mentions(inner, name) for inner in part.parts)
+        case Arithmetic() | Substitution():
+            return True
+        case _:
+            return False

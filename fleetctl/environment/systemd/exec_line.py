@@ -1,0 +1,210 @@
+"""What ExecStart= adds: the program may be `env`, a shell with a script in a string, or a script.
+
+The words of the line are read like those of a shell command, so that one reader of
+command lines (`launches`) serves both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetctl.environment.files import Files, read
+from fleetctl.environment.shell.analysis import Analysis, Caller, analyse, interpreter_of
+from fleetctl.environment.shell.command_line import CommandLine, Payload
+from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, Variable, Write
+from fleetctl.environment.shell.launches import read_command
+from fleetctl.environment.shell.observation import Library
+from fleetctl.environment.shell.parser import Parser, ScriptRejected
+from fleetctl.environment.shell.tree import Word, bytes_of
+from fleetctl.environment.shell.words import Field
+from fleetctl.environment.systemd.syntax import with_specifiers, words
+from fleetctl.environment.systemd.unit import Manager, Service
+from fleetctl.errors import EditRefused
+
+_PREFIXES = re.compile(r"[@\-:+!|]*")
+_VARIABLE = re.compile(r"\$(\$|\{[A-Za-z_]\w*\})")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The command of a service.
+
+    Attributes:
+        value: the logical line, as it stands in the unit.
+        path: the unit file it stands in.
+        line: its line there.
+        command: how it starts the server; None for a program of which nothing is known.
+        script: path of the shell script it runs, "" where it runs none.
+        arguments: what the script gets.
+        directory: the working directory.
+    """
+
+    value: str
+    path: str
+    line: int
+    command: CommandLine | None
+    script: str
+    arguments: tuple[str, ...] | None
+    directory: str
+
+
+class FileLibrary(Library):
+    """The files of a host, for scripts that source others."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    def find(self, path: str) -> tuple[str, bytes] | None:
+        """Return a file by its full path."""
+        if not path.startswith("/") or HOLE in path:
+            return None
+        content = read(self.files, path)
+        return None if content is None else (path, content)
+
+
+def start_of(files: Files, service: Service, manager: Manager) -> Start | None:
+    """Return the last ExecStart= of a service, None where it has none."""
+    if not service.starts:
+        return None
+    entry, path = service.starts[-1]
+    fields = _fields(entry.value, service.unit, manager)
+    command = read_command(fields) if fields else None
+    script, arguments = _script(files, fields, command)
+    return Start(
+        value=entry.value,
+        path=path,
+        line=entry.line,
+        command=command,
+        script=script,
+        arguments=arguments,
+        directory=service.directory or (manager.home or "/"),
+    )
+
+
+def _fields(value: str, unit: str, manager: Manager) -> list[Field]:
+    found = words(value)
+    if not found:
+        return []
+    lead = _PREFIXES.match(found[0].text)
+    prefix = lead[0] if lead else ""
+    skip = len(prefix)
+    fields = []
+    for number, word in enumerate(found):
+        if number == 1 and "@" in prefix:
+            continue
+        start = word.start + (skip if number == 0 else 0)
+        raw = word.text[skip:] if number == 0 else word.text
+        text = with_specifiers(raw, unit, manager.home or "/root", system=manager.is_system)
+        several = re.fullmatch(r"\$[A-Za-z_]\w*", text) is not None
+        if ":" not in prefix:
+            text = HOLE if several else _VARIABLE.sub(_substituted, text)
+        fields.append(Field(text, Word(start, word.end, ()), rest=several))
+    return fields
+
+
+def _substituted(found: re.Match[str]) -> str:
+    return "$" if found[1] == "$" else HOLE
+
+
+def _script(
+    files: Files, fields: list[Field], command: CommandLine | None
+) -> tuple[str, tuple[str, ...] | None]:
+    if command is not None and command.payload is Payload.SCRIPT and command.text is not None:
+        known = not any(HOLE in text for text in command.operands)
+        return command.text.text, command.operands if known else None
+    first = fields[0].text if fields else ""
+    content = read(files, first) if first.startswith("/") and HOLE not in first else None
+    if content is not None and interpreter_of(content) in ("bash", "sh"):
+        rest = [field.text for field in fields[1:]]
+        return first, tuple(rest) if not any(HOLE in text for text in rest) else None
+    return "", None
+
+
+@dataclass(frozen=True)
+class View:
+    """What the server of a service sees.
+
+    Attributes:
+        analysis: of the script that starts it, None where there is none or it can't be read.
+        opaque: why nothing can be said, "" where something can.
+    """
+
+    start: Start | None
+    environment: Mapping[str, str]
+    analysis: Analysis | None
+    script_text: str
+    opaque: str
+
+    def variable(self, name: str) -> Variable:
+        """Return what the server sees of a variable."""
+        if self.analysis is not None and self.analysis.launches:
+            seen = [launch.variable(name) for launch in self.analysis.launches]
+            joined = seen[0]
+            for other in seen[1:]:
+                joined = joined.join(other)
+            return joined
+        if re.search(rf"\b{re.escape(name)}\b", self.script_text):
+            write = Write(name, Means.UNKNOWN, self.opaque or "the script", "", 0, 0, HOLE)
+            return Variable(HOLE, exported=None, writers=frozenset({write}))
+        return variable_of_command(self.start, self.environment, name)
+
+
+def variable_of_command(start: Start | None, environment: Mapping[str, str], name: str) -> Variable:
+    """Return what the command line itself lets through of a variable."""
+    line = start.command if start else None
+    if line is not None:
+        own = [a for a in line.attached if a.name == name]
+        if own and own[-1].text is not None:
+            write = Write(name, own[-1].means, "ExecStart=", "", 0, 0, own[-1].text)
+            return Variable(own[-1].text, exported=True, writers=frozenset({write}))
+        if not own and (line.loose or line.filed):
+            return Variable(HOLE, exported=None, writers=frozenset())
+        if not own and (line.cleared or name in line.removed):
+            return NO_VARIABLE
+    value = environment.get(name)
+    if value is None:
+        return NO_VARIABLE
+    return Variable(value, exported=True, writers=frozenset())
+
+
+def view(files: Files, parser: Parser, start: Start | None, environment: Mapping[str, str]) -> View:
+    """Return what the server sees when the unit gives it an environment."""
+    content = script_content(files, start)
+    text = content.decode("utf-8", "surrogateescape") if content is not None else ""
+    if start is None or content is None:
+        return View(start, environment, None, text, "")
+    try:
+        found = analyse(
+            content,
+            parser,
+            path=start.script,
+            library=FileLibrary(files),
+            caller=caller_of(start, environment),
+        )
+    except (ScriptRejected, EditRefused) as error:
+        return View(start, environment, None, text, str(error))
+    return View(start, environment, found, text, "")
+
+
+def caller_of(start: Start, environment: Mapping[str, str]) -> Caller:
+    """Return what a script of ExecStart= is started with."""
+    names = set(environment)
+    if start.command is not None:
+        names |= {a.name for a in start.command.attached}
+    seen = {name: variable_of_command(start, environment, name).value for name in names}
+    known = {name: value for name, value in seen.items() if value is not None}
+    return Caller(known, complete=True, directory=start.directory, arguments=start.arguments)
+
+
+def script_content(files: Files, start: Start | None) -> bytes | None:
+    """Return the shell script that ExecStart= runs, from its file or its own string."""
+    if start is None:
+        return None
+    if start.script:
+        return read(files, start.script)
+    line = start.command
+    if line is not None and line.payload is Payload.SHELL and line.text is not None:
+        return None if HOLE in line.text.text else bytes_of(line.text.text)
+    return None
