@@ -1,7 +1,7 @@
 """One chat completion over HTTP, recorded event by event.
 
-Built for many streams in one event loop: while a stream runs, an event costs a split and an
-append; JSON is read only until the first token has come. Whatever a server does ends in an
+Built for many streams in one event loop: each event is read once, when it comes, so that many
+streams that end together leave no pile of work behind. Whatever a server does ends in an
 `Exchange`, never in an exception, and never in more than the session's share of memory.
 """
 
@@ -15,7 +15,7 @@ import aiohttp
 
 from fleetctl.serving.target import Target
 from fleetctl.trial.events import Ended, Exchange, SseEvent
-from fleetctl.trial.reply import has_token
+from fleetctl.trial.reply import Reply, ReplyBuilder, assemble
 from fleetctl.trial.sse import SseParser
 from fleetctl.trial.workload import Limits
 
@@ -87,13 +87,17 @@ class StreamClient:
         """From now on a cancelled exchange ends as ABORTED instead of raising."""
         self._is_aborting = True
 
-    async def exchange(self, due: Due, budget: ByteBudget) -> Exchange:
-        """Make one request and record all that comes back, until it ends or a limit passes."""
+    async def exchange(self, due: Due, budget: ByteBudget) -> tuple[Exchange, Reply]:
+        """Make one request and record all that comes back, until it ends or a limit passes.
+
+        Returns:
+            the record, and the message that it adds up to (what `assemble` makes of it).
+        """
         loop = asyncio.get_running_loop()
         reading = _Reading(self._limits, budget, loop.time, is_stream=due.is_stream)
         ended, detail = await self._read(due, reading)
         reading.finish(ended)
-        return Exchange(
+        exchange = Exchange(
             round=due.round,
             request=due.body.decode(),
             intended_at_s=due.intended_at_s,
@@ -109,6 +113,7 @@ class StreamClient:
             received_bytes=reading.received_bytes,
             detail=detail,
         )
+        return exchange, reading.builder.reply() if reading.events else assemble(exchange)
 
     async def _read(self, due: Due, reading: _Reading) -> tuple[Ended, str]:
         """Run the request under its limits and say how it ended."""
@@ -163,6 +168,7 @@ class _Reading:
         self.status: int | None = None
         self.headers: tuple[tuple[str, str], ...] = ()
         self.events: list[SseEvent] = []
+        self.builder = ReplyBuilder()
         self.body: list[bytes] = []
         self.tail = b""
         self.first_token_at_s: float | None = None
@@ -196,6 +202,8 @@ class _Reading:
         if self._parser is not None:
             late, self.tail = self._parser.finish()
             self._take_events(late, self._now_s())
+            if self.tail.strip() and ended is Ended.COMPLETE:
+                self.builder.malformed += 1
         elif ended is Ended.COMPLETE and self.body and self.status == 200:
             self.first_token_at_s = self._now_s() - self.sent_s
 
@@ -203,9 +211,11 @@ class _Reading:
         if not datas:
             return
         at_s = now_s - self.sent_s
-        self.events += [SseEvent(at_s, _text(data)) for data in datas]
         self._budget.left -= EVENT_OVERHEAD_BYTES * len(datas)
-        if self.first_token_at_s is None and any(map(has_token, datas)):
+        for text in map(_text, datas):
+            self.events.append(SseEvent(at_s, text))
+            self.builder.take(text)
+        if self.first_token_at_s is None and self.builder.has_token:
             self.first_token_at_s = at_s
         if self.first_token_at_s is not None and now_s - self._stall_set_s > STALL_SLACK_S:
             self._be_patient(now_s)

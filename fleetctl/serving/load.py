@@ -18,7 +18,6 @@ from fleetctl.trial.dialogue import follow_up, truth_of
 from fleetctl.trial.events import RECORD_SCHEMA, Exchange, SessionRecord, to_json
 from fleetctl.trial.exposure import RoundStats, round_stats
 from fleetctl.trial.outcome import SessionOutcome, classify
-from fleetctl.trial.reply import assemble
 from fleetctl.trial.scenario import (
     SCENARIO_VERSION,
     Calibration,
@@ -214,8 +213,7 @@ class _Run:
             )
             intended_at_s = due_s - self._barrier_s
             due = Due(round_number, body, plan.workload.stream, intended_at_s, self._barrier_s)
-            exchange = await self._client.exchange(due, budget)
-            reply = assemble(exchange)
+            exchange, reply = await self._client.exchange(due, budget)
             exchanges.append(exchange)
             rounds.append(round_stats(exchange, reply))
             following = follow_up(scenario, exchange, reply)

@@ -57,6 +57,7 @@ def classify(record: SessionRecord, classes: Classes | None = None) -> SessionOu
     findings: list[Finding] = []
     decided: tuple[OutcomeClass, int] | None = None
     had_token = False
+    reply = Reply()
     for exchange in record.exchanges:
         reply = assemble(exchange)
         context = _context(record.truth, exchange, had_token=had_token)
@@ -67,7 +68,7 @@ def classify(record: SessionRecord, classes: Classes | None = None) -> SessionOu
             decided = (verdict, exchange.round)
         had_token = had_token or exchange.first_token_at_s is not None or not reply.is_empty
     if decided is None:
-        decided, ending = _end_of_clean_session(record)
+        decided, ending = _end_of_clean_session(record, reply)
         findings += ending
     flags = sorted({finding.flag for finding in findings})
     return SessionOutcome(record.session, decided[0], tuple(flags), decided[1], tuple(findings))
@@ -81,13 +82,12 @@ def _context(truth: Truth, exchange: Exchange, *, had_token: bool) -> ReplyConte
 
 
 def _end_of_clean_session(
-    record: SessionRecord,
+    record: SessionRecord, last: Reply
 ) -> tuple[tuple[OutcomeClass, int], list[Finding]]:
     rounds = len(record.exchanges)
     if rounds < max(1, len(record.truth.expects)):
         aborted = Finding("client_aborted", f"ended after {rounds} rounds, with nothing wrong")
         return (OutcomeClass.INFRA, rounds), [aborted]
-    last: Reply = assemble(record.exchanges[-1])
     if last.calls:
         return (OutcomeClass.MAXROUNDS, rounds), [Finding("still_calling", "")]
     return (OutcomeClass.DONE, rounds), []

@@ -79,7 +79,7 @@ class Reply:
 
 def assemble(exchange: Exchange) -> Reply:
     """Return the message that the exchange's response adds up to; never raises."""
-    builder = _Builder()
+    builder = ReplyBuilder()
     for event in exchange.events:
         builder.take(event.data)
     if exchange.tail.strip() and exchange.ended is Ended.COMPLETE:
@@ -87,13 +87,6 @@ def assemble(exchange: Exchange) -> Reply:
     if not exchange.events and exchange.body:
         builder.take(exchange.body)
     return builder.reply()
-
-
-def has_token(data: bytes) -> bool:
-    """Tell whether a stream event carries a piece of an answer."""
-    builder = _Builder()
-    builder.take(data.decode("utf-8", "surrogateescape"))
-    return not builder.reply().is_empty
 
 
 @dataclass
@@ -106,11 +99,17 @@ class _GrowingCall:
         return Call(self.id, self.name, "".join(self.arguments))
 
 
-class _Builder:
-    """Collects pieces; text is joined once at the end."""
+class ReplyBuilder:
+    """Puts a message together piece by piece; text is joined once at the end.
+
+    Attributes:
+        malformed: pieces that could not be read.
+        has_token: a piece of an answer has come; a role alone is none.
+    """
 
     def __init__(self) -> None:
         self.malformed = 0
+        self.has_token = False
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _GrowingCall] = {}
@@ -124,6 +123,7 @@ class _Builder:
         self._oddities: set[str] = set()
 
     def take(self, data: str) -> None:
+        """Take the data of one event, or a whole body; never raises."""
         if data.strip() == DONE:
             self._is_done_marked = True
             return
@@ -133,6 +133,7 @@ class _Builder:
             self.malformed += 1
 
     def reply(self) -> Reply:
+        """Return what the pieces so far add up to."""
         return Reply(
             content="".join(self._content),
             reasoning="".join(self._reasoning),
@@ -164,15 +165,20 @@ class _Builder:
         if choice.get("finish_reason"):
             self._finish_reason = str(choice["finish_reason"])
         message = choice.get("delta") or choice.get("message") or {}
-        self._content.append(_text(message.get("content")))
-        reasoning = message.get("reasoning_content")
-        self._reasoning.append(_text(message.get("reasoning") if reasoning is None else reasoning))
+        if content := _text(message.get("content")):
+            self._content.append(content)
+            self.has_token = True
+        if reasoning := _text(message.get("reasoning_content") or message.get("reasoning")):
+            self._reasoning.append(reasoning)
+            self.has_token = True
         if message.get("tool_calls"):
+            self.has_token = True
             if "delta" in choice and any("index" not in call for call in message["tool_calls"]):
                 self._oddities.add("no_call_index")
             for place, fragment in enumerate(message["tool_calls"]):
                 self._take_call(fragment, place)
         if isinstance(message.get("function_call"), dict):
+            self.has_token = True
             self._oddities.add("legacy_function_call")
             self._take_call({"index": 0, "function": message["function_call"]}, 0)
 

@@ -138,6 +138,16 @@ class FakeOpenAI:
         await response.prepare(request)
         return response
 
+    async def do_untyped(self, request: web.Request, asked: dict) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        for piece in pieces(answer(asked)):
+            await response.write(b"data: " + json.dumps(piece).encode() + b"\r\n\r\n")
+        return response
+
+    async def do_unstreamed(self, request: web.Request, asked: dict) -> web.StreamResponse:
+        return await self.send(request, {**asked, "stream": False}, answer(asked))
+
     async def do_rate_limited(self, *_: object) -> web.Response:
         error = {"error": {"message": "slow down", "code": 429}}
         return web.json_response(error, status=429, headers={"Retry-After": "1"})

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fleetctl.trial.events import Ended, Exchange, SseEvent
-from fleetctl.trial.reply import Call, Usage, assemble, has_token
+from fleetctl.trial.reply import Call, ReplyBuilder, Usage, assemble
 
 RIGHT = Call("c1", "lookup_order", '{"order_id":"ZK-4417-Q"}')
 
@@ -156,11 +156,20 @@ def test_an_error_inside_a_stream_is_seen(error, found):
     assert assemble(stream(error)).server_error == found
 
 
-def test_a_token_is_a_piece_of_an_answer_and_a_role_is_none():
-    assert has_token(json.dumps(delta(content="a")).encode())
-    assert has_token(json.dumps(delta(reasoning="a")).encode())
-    assert has_token(json.dumps(call(function={"name": "f"})).encode())
-    for nothing in (delta(role="assistant", content=""), {"choices": []}):
-        assert not has_token(json.dumps(nothing).encode())
-    assert not has_token(b"[DONE]")
-    assert not has_token(b"{broken")
+@pytest.mark.parametrize(
+    "chunk", [delta(content="a"), delta(reasoning="a"), call(function={"name": "f"})]
+)
+def test_a_piece_of_an_answer_is_a_token(chunk):
+    builder = ReplyBuilder()
+    builder.take(json.dumps(chunk))
+    assert builder.has_token
+
+
+@pytest.mark.parametrize(
+    "data",
+    [json.dumps(delta(role="assistant", content="")), '{"choices": []}', "[DONE]", "{broken"],
+)
+def test_a_role_an_end_or_nonsense_is_no_token(data):
+    builder = ReplyBuilder()
+    builder.take(data)
+    assert not builder.has_token
