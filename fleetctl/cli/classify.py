@@ -11,6 +11,7 @@ from fleetctl.cli.options import AsJson
 
 if TYPE_CHECKING:
     from fleetctl.serving.reclassify import Reclassified
+    from fleetctl.trial.conversation import Known
     from fleetctl.trial.events import SessionRecord
     from fleetctl.trial.outcome import SessionOutcome
 
@@ -20,13 +21,21 @@ def classify(
         list[str],
         typer.Argument(help="Raw SSE, responses, histories or transcripts; - is stdin."),
     ],
+    request: Annotated[
+        Path | None,
+        typer.Option(help="JSON body of the request, for files without one.", show_default=False),
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="JSON with the planted truth, for files without.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Classify stored conversations of any server.
 
     A file holds raw server-sent events, a JSON response, a message history, fleetctl's
     transcripts, or an exchange with its request and the planted truth:
-    {"request": …, "response": … or "sse": …, "truth": {"tool": …, "arguments": …}}.
+    {"request": {…}, "response": {…} or "sse": "…", "truth": {"tool": "…", "arguments": {…}}}.
     """
     from collections import Counter
 
@@ -34,19 +43,24 @@ def classify(
     from fleetctl.trial.classes import classifier_version
     from fleetctl.trial.outcome import classify as classify_session
     from fleetctl.trial.people import peoples_line
+    from fleetctl.trial.summary import all_counts
 
-    judged = [(name, classify_session(record)) for name in files for record in _conversations(name)]
+    known = _known(request, truth)
+    judged = [
+        (name, classify_session(record)) for name in files for record in _conversations(name, known)
+    ]
     outcomes = [outcome for _, outcome in judged]
-    counts = Counter(outcome.outcome for outcome in outcomes)
+    counts = dict(all_counts(Counter(outcome.outcome for outcome in outcomes)))
     corrupted = sum(outcome.is_corrupt for outcome in outcomes)
     counted = sum(outcome.is_counted for outcome in outcomes)
+    line = peoples_line(corrupted, counted, counts)
     if as_json:
         sessions = [{"file": name, **_session_json(outcome)} for name, outcome in judged]
         head = {"classifier": classifier_version(), "corrupted": corrupted, "counted": counted}
-        print_json({**head, "counts": counts, "sessions": sessions})
+        print_json({**head, "line": line, "counts": counts, "sessions": sessions})
         return
     print_lines(f"{name}: {session_line(outcome)}" for name, outcome in judged)
-    print_lines([peoples_line(corrupted, counted, counts)])
+    print_lines([line])
 
 
 def reclassify(
@@ -72,10 +86,25 @@ def reclassify(
     return ExitCode.INVALID if is_faulty else ExitCode.OK
 
 
-def _conversations(name: str) -> list[SessionRecord]:
-    import sys
+def _known(request: Path | None, truth: Path | None) -> Known:
+    import json
 
     from fleetctl.errors import InputError
+    from fleetctl.trial.conversation import Known, truth_from_json
+    from fleetctl.trial.events import Truth
+
+    try:
+        found = truth_from_json(json.loads(_read(str(truth)))) if truth else Truth()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"not a planted truth: {truth}",
+            why=str(error),
+            next_step='write for example {"tool": "lookup_order", "arguments": {"order_id": "…"}}',
+        ) from error
+    return Known(_read(str(request)) if request else "", found)
+
+
+def _conversations(name: str, known: Known) -> list[SessionRecord]:
     from fleetctl.serving.transcripts import read_transcripts
     from fleetctl.trial.conversation import read_conversations
     from fleetctl.trial.events import from_json
@@ -83,13 +112,21 @@ def _conversations(name: str) -> list[SessionRecord]:
     if name.endswith(".gz"):
         lines = read_transcripts(Path(name))
         return [from_json(line) for line in lines if line["kind"] == "session"]
+    return read_conversations(_read(name), name, known)
+
+
+def _read(name: str) -> str:
+    import sys
+
+    from fleetctl.errors import InputError
+
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         raise InputError(
             f"can't read {name}", why=str(error.strerror), next_step="check the path"
         ) from error
-    return read_conversations(data.decode("utf-8", "surrogateescape"), name)
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _trial_lines(trial: Reclassified, run: Path) -> list[str]:

@@ -10,15 +10,16 @@ What is understood, each also as one line of a JSONL file:
         "response": {…} or "sse": "data: …", "truth": {…}}
     several                                                         {"exchanges": […], "truth": {…}}
 
-`truth` holds what is known: `tool` and `arguments`, or `contains`, for a single round, or
-`expects` with one such object per round; `values` that belong to the session and `foreign` values
-that belong to others.
+`truth` holds what is known, all of it optional: `tool` and `arguments` of the call that a single
+round must make, or what its text `contains`, or `expects` with one such object per round; the
+`values` that belong to the session, and `foreign` values that belong to others.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.errors import InputError
@@ -36,24 +37,41 @@ from fleetctl.trial.sse import SseParser
 
 _SSE_STARTS = ("data:", "event:", "id:", "retry:", ":")
 _TRANSCRIPT_KINDS = {"trial", "end"}
+_EXPECTATION_KEYS = ("tool", "arguments", "contains")
+_TRUTH_KEYS = {*_EXPECTATION_KEYS, "expects", "values", "foreign", "plant"}
 
 
-def read_conversations(text: str, name: str) -> list[SessionRecord]:
+@dataclass(frozen=True)
+class Known:
+    """What is known beside the file; it holds where the file itself says nothing.
+
+    Attributes:
+        request: the request body, as JSON text.
+        truth: the right answers.
+    """
+
+    request: str = ""
+    truth: Truth = field(default_factory=Truth)
+
+
+def read_conversations(text: str, name: str, known: Known | None = None) -> list[SessionRecord]:
     """Return the sessions in a file's text, numbered in order where they have no number.
 
     Args:
         text: the file's content; undecodable bytes as surrogates (`surrogateescape`).
         name: what to call the file in messages.
+        known: request and truth for what the file doesn't say.
 
     Raises:
         InputError: the text is none of the understood forms.
     """
+    known = known or Known()
     if text.lstrip("\ufeff \t\r\n").startswith(_SSE_STARTS):
-        return [_session(0, [Exchange(round=1, request="", status=200, **_sse(text))], Truth())]
+        return [_session(0, [_exchange({"sse": text}, 1, known)], known.truth)]
     records: list[SessionRecord] = []
     for place, value in _values(text, name):
         try:
-            record = _record(value, len(records))
+            record = _record(value, len(records), known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _not_understood(place, f"{type(error).__name__}: {error}") from error
         if record is not None:
@@ -80,22 +98,26 @@ def _values(text: str, name: str) -> Iterator[tuple[str, Any]]:
         yield name, each
 
 
-def _record(value: Any, index: int) -> SessionRecord | None:  # noqa: ANN401 - any JSON may stand in a file
+def _record(
+    value: Any,  # noqa: ANN401 - any JSON may stand in a file
+    index: int,
+    known: Known,
+) -> SessionRecord | None:
     if isinstance(value, list):
         value = {"messages": value}
     if value.get("kind") in _TRANSCRIPT_KINDS:
         return None
     if value.get("kind") == "session":
         return from_json(value)
-    truth = _truth(value.get("truth") or {})
+    truth = truth_from_json(value["truth"]) if value.get("truth") else known.truth
     if "exchanges" in value:
-        exchanges = [_exchange(each, n) for n, each in enumerate(value["exchanges"], 1)]
-    elif "messages" in value:
-        exchanges = list(_history(value))
+        exchanges = [_exchange(each, n, known) for n, each in enumerate(value["exchanges"], 1)]
     elif "choices" in value or "error" in value:
-        exchanges = [Exchange(round=1, request="", status=200, body=json.dumps(value))]
+        exchanges = [_exchange({"response": value}, 1, known)]
+    elif "messages" in value and not {"response", "sse"} & value.keys():
+        exchanges = list(_history(value))
     else:
-        exchanges = [_exchange(value, 1)]
+        exchanges = [_exchange(value, 1, known)]
     return _session(int(value.get("session", index)), exchanges, truth)
 
 
@@ -103,8 +125,9 @@ def _session(index: int, exchanges: list[Exchange], truth: Truth) -> SessionReco
     return SessionRecord(session=index, truth=truth, exchanges=tuple(exchanges))
 
 
-def _exchange(value: dict[str, Any], number: int) -> Exchange:
-    request = value.get("request") or ""
+def _exchange(value: dict[str, Any], number: int, known: Known) -> Exchange:
+    pieces = {key: value[key] for key in ("messages", "tools") if key in value}
+    request = value.get("request") or pieces or known.request
     fields: dict[str, Any] = {
         "round": number,
         "request": request if isinstance(request, str) else json.dumps(request),
@@ -145,8 +168,16 @@ def _history(value: dict[str, Any]) -> Iterator[Exchange]:
         yield Exchange(round=number, request=json.dumps(request), status=200, body=json.dumps(body))
 
 
-def _truth(value: dict[str, Any]) -> Truth:
-    single = {key: value[key] for key in ("tool", "arguments", "contains") if key in value}
+def truth_from_json(value: dict[str, Any]) -> Truth:
+    """Return the truth that people write beside a conversation.
+
+    Raises:
+        ValueError, TypeError: it is no truth, or has a key that means nothing.
+    """
+    unknown = sorted(value.keys() - _TRUTH_KEYS)
+    if unknown:
+        raise ValueError(f"`truth` has no `{unknown[0]}`; it has {', '.join(sorted(_TRUTH_KEYS))}")
+    single = {key: value[key] for key in _EXPECTATION_KEYS if key in value}
     expects = value.get("expects") or ([single] if single else [])
     plant = value.get("plant")
     return Truth(

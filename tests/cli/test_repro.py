@@ -145,7 +145,26 @@ def test_classify_reads_raw_streams_responses_and_histories(fleetctl, tmp_path):
     found = json.loads(out)
     assert code == 0
     assert [session["outcome"] for session in found["sessions"]] == ["leak"] * 5
-    assert found["counts"] == {"leak": 5}
+    assert (found["counts"]["leak"], sum(found["counts"].values())) == (5, 5)
+
+
+def test_classify_takes_request_and_truth_from_beside_a_raw_stream(fleetctl, tmp_path):
+    golden = json.loads((GOLDEN / "cross_talk_arguments.json").read_text("utf-8"))
+    for name in ("sse", "request", "truth"):
+        text = golden[name] if name == "sse" else json.dumps(golden[name])
+        (tmp_path / name).write_text(text, "utf-8")
+    _, out, _ = fleetctl("classify", "sse")
+    assert "maxrounds" in out
+    _, out, _ = fleetctl("classify", "sse", "--request", "request", "--truth", "truth")
+    assert "cross_talk, foreign_value" in out
+
+
+def test_a_truth_with_an_unknown_key_is_refused_and_the_known_ones_are_named(fleetctl, tmp_path):
+    (tmp_path / "truth").write_text('{"tol": "lookup_order"}')
+    code, _, err = fleetctl("classify", GOLDEN / "done_text.json", "--truth", "truth")
+    assert code == 3
+    assert "`tol`" in err
+    assert "arguments, contains" in err
 
 
 def test_classify_refuses_what_is_no_conversation_with_its_place(fleetctl, tmp_path):
