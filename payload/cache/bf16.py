@@ -1,7 +1,11 @@
-"""Index keys in bf16, as found, unless SGLANG_DSV4_BF16_INDEX_K=0."""
+"""Index keys in bf16, as found, unless SGLANG_DSV4_BF16_INDEX_K=0.
+
+SGLANG_DSV4_IDXK_CANARY=1 adds the canary.
+"""
 
 from __future__ import annotations
 
+from payload.cache.canary import GuardedCache
 from payload.cache.contract import CacheParts, PlainCache
 from payload.cache.layout import KeyFormat
 
@@ -10,4 +14,5 @@ NAME = "bf16"
 
 def build(parts: CacheParts) -> PlainCache:
     """Return the variant."""
-    return PlainCache(parts, KeyFormat.BF16)
+    cache = GuardedCache if parts.flags.idxk_canary is True else PlainCache
+    return cache(parts, KeyFormat.BF16)

@@ -85,11 +85,11 @@ class Cache(Protocol):
         ...
 
     def expect(self, pages: Sequence[int]) -> None:
-        """Say which pages the next step or prefill may write."""
+        """Allow writes to these pages until the next `verify`, beside those allowed before."""
         ...
 
     def verify(self) -> tuple[StrayWrite, ...]:
-        """Return writes to other pages since `expect`; nothing for a cache that does not look."""
+        """Return writes to other pages since the last call; nothing if the cache does not look."""
         ...
 
 
@@ -127,8 +127,3 @@ class PlainCache:
     def verify(self) -> tuple[StrayWrite, ...]:
         """Return nothing."""
         return ()
-
-
-def store(slots: Tensor, keys: Tensor, *, out: Tensor) -> None:
-    """Write `keys[n, D]` into the slots `[n]` of the pool `out`: `layout.store` as a kernel."""
-    layout.store(out, slots, keys)

@@ -9,12 +9,14 @@ from payload.cache.layout import PAGE_TOKENS
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)
 
 
+LAYERS = 4  # three follow a pointer each, the last one reads the token
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Shapes of the glass box.
 
     Attributes:
-        layers: each one follows one pointer; the last one reads the token.
         code_dim: values of a code vector, and of an index key, a K and a V.
         heads: index heads.
         width: of the dense layers that make the attention's query.
@@ -24,7 +26,6 @@ class ModelConfig:
         seed: of the code vectors.
     """
 
-    layers: int = 4
     code_dim: int = 128
     heads: int = 8
     width: int = 512
@@ -32,6 +33,11 @@ class ModelConfig:
     depth: int = 12
     top_k: int = 64
     seed: int = 20_260_101
+
+    @property
+    def layers(self) -> int:
+        """Layers, each with an indexer and caches of its own."""
+        return LAYERS
 
     @property
     def score_scale(self) -> float:

@@ -23,6 +23,7 @@ from payload.engine.sequence import Ending, Sequence, pointers
 from payload.engine.tokenizer import ASSISTANT, Tokenizer
 from payload.runner.contract import Batch, Runner
 
+LOG_EVERY_STEPS = 200
 Deliver = Callable[[int, Ending | None], None]
 
 
@@ -82,6 +83,7 @@ class Engine:
         self._closing = False
         self._steps = 0
         self._tokens = 0
+        self._strays = 0
 
     def submit(self, request: ChatRequest, deliver: Deliver) -> Ticket:
         """Queue a request; `deliver(token, ending)` is called on the engine's thread.
@@ -122,8 +124,8 @@ class Engine:
         )
 
     def findings(self) -> dict[str, object]:
-        """Return what the runner's instruments have seen."""
-        return self._runner.findings()
+        """Return what the instruments have seen: GE_DIFF by bucket, and the canary's count."""
+        return {"ge_diff": self._runner.findings(), "stray_writes": self._strays}
 
     def serve(self) -> None:
         """Step while there is work, sleep while there is none, until `close`."""
@@ -149,9 +151,16 @@ class Engine:
             return False
         for sequence, token in zip(running, self._decode(running), strict=True):
             self._say(sequence, token)
-        self._steps += 1
-        self._tokens += len(running)
+        self._count(len(running))
         return True
+
+    def _count(self, rows: int) -> None:
+        self._steps += 1
+        self._tokens += rows
+        if self._steps % LOG_EVERY_STEPS == 0:
+            message = "decode: running %d, waiting %d, free pages %d, steps %d, tokens %d"
+            waiting, free = len(self._scheduler.waiting), self._scheduler.free_pages
+            self._log.info(message, rows, waiting, free, self._steps, self._tokens)
 
     def _read_mail(self) -> None:
         with self._wake:
@@ -183,6 +192,7 @@ class Engine:
         self._cache.expect([PADDING_PAGE, *(row.slot // PAGE_TOKENS for row in rows)])
         tokens = self._runner.step(Batch(rows, self._scheduler.table()))
         for stray in self._cache.verify():
+            self._strays += 1
             self._log.error("[canary] stray write layer=%d page=%d", stray.layer, stray.page)
         return tokens
 

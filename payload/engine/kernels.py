@@ -47,8 +47,10 @@ def attention_query(
     """Project the dense results to queries of length sqrt(D).
 
     Args:
-        last, before: `[B, W]`, the last two dense results.
-        w_last, w_before: `[W, D]`.
+        last: `[B, W]`, the last dense result.
+        before: `[B, W]`, the one before it.
+        w_last: `[W, D]`, the projection of `last`.
+        w_before: `[W, D]`, the projection of `before`.
         out: the queries `[B, D]`, and the norms `[B]` they were divided by: a statistic that
             nobody reads in inference, as the log-sum-exp of many attention kernels.
     """

@@ -80,9 +80,10 @@ class GlassBox:
         weights = self._weights
         own = self._code(device, weights.position, inputs.position)
         word = self._code(device, weights.word, inputs.token)
+        end = self._code(device, weights.position, inputs.end)
         hidden = self._code(device, weights.position, inputs.cursor)
-        for layer in range(self._shape.layers):
-            value = word if layer == self._shape.layers - 1 else own
+        values = (own, own, end, word)  # as `pointers` has it for positions behind the program
+        for layer, value in enumerate(values):
             self._remember(device, layer, inputs, own, value)
             hidden = self._layer(device, layer, inputs, hidden)
         device.launch(kernels.best_token, hidden, weights.word, out=inputs.next_token)

@@ -68,6 +68,7 @@ class Sequence:
             token=self.said[-1] if self.said else first_token,
             position=position,
             cursor=len(self.prompt) + len(self.said),
+            end=self.fixed_tokens - 1,
             slot=page * PAGE_TOKENS + position % PAGE_TOKENS,
             length=self.next_length,
         )

@@ -63,9 +63,8 @@ def construct(
     """
     dim, width = config.code_dim, config.width
     if width != LIFTS * dim or dim % config.heads or config.depth < 2:
-        raise ValueError(
-            f"width must be {LIFTS} x code_dim, heads divide code_dim, depth be at least 2: {config}"
-        )
+        rules = f"width must be {LIFTS} x code_dim, heads divide code_dim, depth be at least 2"
+        raise ValueError(f"{rules}: {config}")
     draw = torch.Generator().manual_seed(config.seed)
     word, position = _signs(vocabulary, dim, draw), _signs(positions, dim, draw)
     rotate = tuple(_signed_permutation(dim, draw) for _ in range(config.layers))

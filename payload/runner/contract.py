@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Protocol
 
 import torch
@@ -24,6 +24,7 @@ class Row:
         token: the last token of the sequence.
         position: where it goes in the context.
         cursor: the position of the program entry that tells the next token.
+        end: the position of the entry that ends the reply.
         slot: where its keys are stored.
         length: the context with it.
     """
@@ -31,6 +32,7 @@ class Row:
     token: int
     position: int
     cursor: int
+    end: int
     slot: int
     length: int
 
@@ -49,7 +51,7 @@ class Batch:
     page_table: Tensor
 
 
-PADDING_ROW = Row(token=0, position=0, cursor=0, slot=0, length=0)
+PADDING_ROW = Row(token=0, position=0, cursor=0, end=0, slot=0, length=0)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class StepInputs:
     """The tensors a step reads and writes; captured graphs know them by address.
 
     Attributes:
-        token, position, cursor, slot, length: `[B]` int32, see `Row`.
+        token, position, cursor, end, slot, length: `[B]` int32, see `Row`.
         page_table: `[B, P]` int32.
         next_token: `[B]` int64, the answer.
         stash: where the indexer's calls are copied, or None.
@@ -66,6 +68,7 @@ class StepInputs:
     token: Tensor
     position: Tensor
     cursor: Tensor
+    end: Tensor
     slot: Tensor
     length: Tensor
     page_table: Tensor
@@ -83,6 +86,7 @@ class StepInputs:
             token=column(),
             position=column(),
             cursor=column(),
+            end=column(),
             slot=column(),
             length=column(),
             page_table=torch.zeros((rows, pages_per_row), dtype=torch.int32, device=device),
@@ -95,6 +99,7 @@ class StepInputs:
             token=self.token[:rows],
             position=self.position[:rows],
             cursor=self.cursor[:rows],
+            end=self.end[:rows],
             slot=self.slot[:rows],
             length=self.length[:rows],
             page_table=self.page_table[:rows],
@@ -109,13 +114,9 @@ class StepInputs:
         """
         raw = len(batch.rows)
         padding = [replace(PADDING_ROW, slot=row % PAGE_TOKENS) for row in range(raw, bucket)]
-        table = [
-            (row.token, row.position, row.cursor, row.slot, row.length)
-            for row in (*batch.rows, *padding)
-        ]
-        packed = torch.tensor(table, dtype=torch.int32).t()
-        columns = (self.token, self.position, self.cursor, self.slot, self.length)
-        for tensor, values in zip(columns, packed, strict=True):
+        packed = torch.tensor([astuple(row) for row in (*batch.rows, *padding)], dtype=torch.int32)
+        columns = (self.token, self.position, self.cursor, self.end, self.slot, self.length)
+        for tensor, values in zip(columns, packed.t(), strict=True):
             tensor[:bucket].copy_(values)
         self.page_table[:raw].copy_(batch.page_table)
         self.page_table[raw:bucket].zero_()
