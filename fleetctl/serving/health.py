@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import time
 from array import array
+from collections.abc import Sequence
 
-from fleetctl.trial.exposure import percentile
 from fleetctl.trial.summary import ClientHealth
 
 TICK_S = 0.01
@@ -35,13 +35,13 @@ class HealthMeter:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         wall_s = time.monotonic() - self._wall_s
-        ordered = sorted(self._lags_ms)
+        ordered = sorted(self._lags_ms) or [0.0]
         return ClientHealth(
             processes=1,
             cpu_share=(time.process_time() - self._cpu_s) / wall_s if wall_s else 0.0,
-            loop_lag_p50_ms=percentile(ordered, 0.5) or 0.0,
-            loop_lag_p99_ms=percentile(ordered, 0.99) or 0.0,
-            loop_lag_max_ms=ordered[-1] if ordered else 0.0,
+            loop_lag_p50_ms=lower_percentile(ordered, 0.5),
+            loop_lag_p99_ms=lower_percentile(ordered, 0.99),
+            loop_lag_max_ms=ordered[-1],
         )
 
     async def _tick(self) -> None:
@@ -50,6 +50,15 @@ class HealthMeter:
             due_s = loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
             self._lags_ms.append(max(0.0, loop.time() - due_s) * 1000)
+
+
+def lower_percentile(ordered: Sequence[float], share: float) -> float:
+    """Return a percentile, rounded towards the lower value.
+
+    In a trial of under a second the nearest rank would be the maximum: one hiccup of the machine
+    would void it.
+    """
+    return ordered[int(share * (len(ordered) - 1))]
 
 
 def worst_of(healths: list[ClientHealth]) -> ClientHealth:
