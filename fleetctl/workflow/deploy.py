@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetctl.errors import ApplyFailed
 from fleetctl.plan.planner import Plan
 from fleetctl.plan.targets import module_file
 from fleetctl.serving.loads import fetch_json
@@ -28,6 +29,7 @@ from fleetctl.workflow.ready import wait_ready
 from fleetctl.workflow.site import Site, address_of
 
 _LOG_LINES = 4000
+_SHOWN_LOG_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,19 @@ def deploy(
     for one in prepared:
         edges.stop.check()
         one.keeper.check()
-        one.keeper.switch(one.plans[arm], within=one.within)
+        _switch(one, arm)
     wait_ready(edges, site, experiment.ready)
     return _proven(edges, site, prepared, arm)
+
+
+def _switch(one: Prepared, arm: str) -> None:
+    try:
+        one.keeper.switch(one.plans[arm], within=one.within)
+    except ApplyFailed as error:
+        lines: Sequence[str] = getattr(error, "log_lines", ())
+        error.what = f"{one.host.name}: {error.what}"
+        error.why += "".join(f"\n       | {line}" for line in lines[-_SHOWN_LOG_LINES:])
+        raise
 
 
 def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) -> Deployed:
