@@ -13,7 +13,7 @@ from fleetctl.analysis.counts import ArmCounts, Run
 from fleetctl.analysis.dispersion import run_dispersion
 from fleetctl.analysis.guards import Check, GuardFacts, at_least
 from fleetctl.analysis.permutation import drift_test_stratified
-from fleetctl.analysis.qbf import Pooled, rate_lower_bound
+from fleetctl.analysis.qbf import Pooled, pooled_dispersion, rate_lower_bound
 from fleetctl.analysis.strata import TwoByTwo, cmh
 
 NOTABLE_P = 0.05
@@ -28,8 +28,8 @@ def count_checks(
     """Return the checks of the counts, in the order in which they are told."""
     return [
         _drift(control, treatment),
-        _bracket(control, pooled),
-        _hosts(control, treatment, pooled),
+        _bracket(control, treatment),
+        _hosts(control, treatment),
         _imbalance(control, treatment, facts),
         _heterogeneity("control", control),
         _heterogeneity("treatment", treatment),
@@ -43,46 +43,64 @@ def _in_time(runs: Iterable[Run]) -> list[Run]:
 
 
 def _drift(control: ArmCounts, treatment: ArmCounts) -> Check:
-    """Kendall's exact test of a common trend over time inside each host and arm."""
-    series: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for side, arm in (("control", control), ("treatment", treatment)):
-        for run in _in_time(arm.runs):
-            series[run.host, side].append(run.bad / run.sessions)
-    trend = drift_test_stratified(list(series.values()))
-    if trend is None:
+    """Kendall's exact test of a trend over time in each arm, inside its hosts.
+
+    The smaller p of the two arms, doubled for having looked at both.
+    """
+    trends = [drift_test_stratified(_series(arm)) for arm in (control, treatment)]
+    p_values = [trend.p for trend in trends if trend is not None]
+    if not p_values:
         return Check("drift", passed=None)
-    return at_least("drift", trend.p, VOID_DRIFT_P, "p")
+    return at_least("drift", min(1.0, len(p_values) * min(p_values)), VOID_DRIFT_P, "p")
 
 
-def _bracket(control: ArmCounts, pooled: Pooled) -> Check:
-    """First against last run of the control, on the dispersion of the whole."""
+def _series(arm: ArmCounts) -> list[list[float]]:
+    """Return the rates of each host's runs in time order."""
+    series: dict[str, list[float]] = defaultdict(list)
+    for run in _in_time(arm.runs):
+        series[run.host].append(run.bad / run.sessions)
+    return list(series.values())
+
+
+def _bracket(control: ArmCounts, treatment: ArmCounts) -> Check:
+    """First against last run of the control, on the dispersion of all other runs."""
     runs = _in_time(control.runs)
-    if len(runs) < 2 or not pooled.df or control.rate in (None, 0.0, 1.0):
+    if len(runs) < 2 or control.rate in (None, 0.0, 1.0):
         return Check("bracket", passed=None)
     first, last = runs[0], runs[-1]
+    between = ArmCounts(control.name, tuple(r for r in control.runs if r not in (first, last)))
+    others = pooled_dispersion([between.clusters, treatment.clusters])
+    if not others.df:
+        return Check("bracket", passed=None)
     rate = control.bad / control.sessions
-    spread = pooled.phi * rate * (1 - rate) * (1 / first.sessions + 1 / last.sessions)
+    spread = others.phi * rate * (1 - rate) * (1 / first.sessions + 1 / last.sessions)
     t = (last.bad / last.sessions - first.bad / first.sessions) / math.sqrt(spread)
-    p = float(2 * stats.t.sf(abs(t), pooled.df))
-    return at_least("bracket", p, VOID_P, "p")
+    return at_least("bracket", float(2 * stats.t.sf(abs(t), others.df)), VOID_P, "p")
 
 
-def _hosts(control: ArmCounts, treatment: ArmCounts, pooled: Pooled) -> Check:
-    """Breslow-Day: is the effect the same on every host? Its statistic is scaled by phi."""
+def _hosts(control: ArmCounts, treatment: ArmCounts) -> Check:
+    """Breslow-Day: is the effect the same on every host?
+
+    Its statistic is divided by the dispersion of runs inside host and arm.
+    """
     hosts = sorted({run.host for arm in (control, treatment) for run in arm.runs})
-    tables = [TwoByTwo(*_of(control, host), *_of(treatment, host)) for host in hosts]
+    cells = {host: (_on(control, host), _on(treatment, host)) for host in hosts}
+    tables = [TwoByTwo(*_outcome(a), *_outcome(b)) for a, b in cells.values()]
     test = cmh(tables)
     if test.breslow_day_p is None:
         return Check("hosts_disagree", passed=None)
+    inside = pooled_dispersion([arm.clusters for pair in cells.values() for arm in pair])
     df = sum(table.is_informative for table in tables) - 1
-    p = float(stats.chi2.sf(stats.chi2.isf(test.breslow_day_p, df) / pooled.phi, df))
+    p = float(stats.chi2.sf(stats.chi2.isf(test.breslow_day_p, df) / inside.phi, df))
     return at_least("hosts_disagree", p, VOID_P, "p")
 
 
-def _of(arm: ArmCounts, host: str) -> tuple[int, int]:
-    runs = [run for run in arm.runs if run.host == host]
-    bad = sum(run.bad for run in runs)
-    return bad, sum(run.sessions for run in runs) - bad
+def _on(arm: ArmCounts, host: str) -> ArmCounts:
+    return ArmCounts(arm.name, tuple(run for run in arm.runs if run.host == host))
+
+
+def _outcome(arm: ArmCounts) -> tuple[int, int]:
+    return arm.bad, arm.sessions - arm.bad
 
 
 def _imbalance(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> Check:

@@ -132,13 +132,10 @@ _Letter = tuple[str, DrawnBlock | None]
 
 
 def _letters(runs: int, order: Order, dice: _Dice) -> list[_Letter]:
-    match order:
-        case Order.INTERLEAVED:
-            return [(letter, None) for letter in _interleaved(runs, dice)]
-        case Order.RANDOMISED:
-            return _randomised(runs, dice)
-        case Order.BLOCKS:
-            return [(letter, None) for letter in "A" * runs + "B" * runs]
+    if order is Order.RANDOMISED:
+        return _randomised(runs, dice)
+    in_turn = _interleaved(runs, dice) if order is Order.INTERLEAVED else "A" * runs + "B" * runs
+    return [(letter, None) for letter in in_turn]
 
 
 def _interleaved(runs: int, dice: _Dice) -> str:

@@ -2,7 +2,7 @@
 
 Power of the main test by enumerating both arms' totals; only the spread between runs is
 approximated, by a scaled chi-square. It agrees with simulation to 0.01 for independent sessions
-and is up to 0.035 too careful for correlated ones (benchmarks/statistics).
+and is a few points too careful for correlated ones (docs/results/statistics.md).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,13 +54,35 @@ def cmh(tables: Sequence[TwoByTwo]) -> Cmh:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # empty margins divide by zero
         null = stratified.test_null_odds(correction=False)
-        equal = stratified.test_equal_odds(adjust=False).pvalue if len(told) > 1 else None
-        ratio = stratified.oddsratio_pooled
-    return Cmh(_finite(null.statistic), _finite(null.pvalue), _finite(ratio), _finite(equal))
+        ratio = _finite(stratified.oddsratio_pooled)
+    return Cmh(_finite(null.statistic), _finite(null.pvalue), ratio, _breslow_day_p(told, ratio))
 
 
-def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _breslow_day_p(tables: Sequence[TwoByTwo], ratio: float | None) -> float | None:
+    """Return the p of one odds ratio in all strata; None with one stratum or without a ratio.
+
+    Own code because `statsmodels` divides by zero when the pooled ratio is exactly 1.
+
+    Source: Breslow & Day 1980, without Tarone's correction.
+    """
+    if len(tables) < 2 or not ratio:
+        return None
+    statistic = 0.0
+    for table in tables:
+        control, treatment = table[0] + table[1], table[2] + table[3]
+        bad = table.control_bad + table.treatment_bad
+        # The expected count solves (1 - r) e^2 + linear e - r control bad = 0; this form of the
+        # root holds at r = 1 as well.
+        linear = ratio * (control + bad) + treatment - bad
+        product = ratio * control * bad
+        e = 2 * product / (linear + math.sqrt(linear**2 + 4 * (1 - ratio) * product))
+        inverse = 1 / e + 1 / (control - e) + 1 / (bad - e) + 1 / (treatment - bad + e)
+        statistic += (table.control_bad - e) ** 2 * inverse
+    return float(stats.chi2.sf(statistic, len(tables) - 1))
 
 
 def exact_conditional_p(tables: Sequence[TwoByTwo]) -> float | None:

@@ -34,10 +34,13 @@ def run_of(
 def facts_of(
     results: Sequence[TrialResult],
     *,
-    unproven: tuple[str, ...] = (),
-    missed_triggers: tuple[str, ...] = (),
+    unproven: tuple[str, ...] | None = None,
+    missed_triggers: tuple[str, ...] | None = None,
 ) -> ArmFacts:
-    """Return how the trials of one arm went; a trial that may not be used is a disturbance."""
+    """Return how the trials of one arm went; a trial that may not be used is a disturbance.
+
+    What was not looked at stays None.
+    """
     lags = [r.client.loop_lag_p99_ms for r in results if r.client is not None]
     return ArmFacts(
         unproven=unproven,

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import integrate, optimize, special, stats
+from scipy import optimize, special, stats
 
 from fleetctl.analysis.counts import ArmCounts, Interval
 from fleetctl.analysis.rates import wilson
@@ -14,6 +14,9 @@ from fleetctl.analysis.rates import wilson
 VACUOUS = Interval(-1.0, 1.0)
 JUST_BESIDE = 1e-9
 MOST_BOSCHLOO_TABLES = 130_000
+_TAIL = np.array([1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.05, 0.2])
+_PIECES = np.concatenate([_TAIL, [0.5], 1 - _TAIL[::-1]])
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
 def _table(xb: int, nb: int, xc: int, nc: int) -> np.ndarray:
@@ -111,12 +114,16 @@ def p_rate_below(xb: int, nb: int, xc: int, nc: int, ratio: float = 1.0) -> floa
 
     Jeffreys prior in each arm, independent sessions: an answer for readers, no stopping rule.
     """
-
-    def below(u: float) -> float:
-        control = special.betaincinv(xb + 0.5, nb - xb + 0.5, u)
-        return float(special.betainc(xc + 0.5, nc - xc + 0.5, min(1.0, ratio * control)))
-
-    return min(1.0, float(integrate.quad(below, 0, 1, limit=200, epsabs=1e-10)[0]))
+    control, treatment = (xb + 0.5, nb - xb + 0.5), (xc + 0.5, nc - xc + 0.5)
+    # In the control's quantile the integrand is a step from 0 to 1 of unknown place and width,
+    # so the pieces end where the treatment's own quantiles lie.
+    places = special.betaincinv(*treatment, _PIECES) / ratio
+    edges = np.concatenate([[0.0], special.betainc(*control, np.minimum(places, 1.0)), [1.0]])
+    half = np.diff(edges)[:, None] / 2
+    quantile = edges[:-1, None] + half * (1 + _NODES)
+    rate = special.betaincinv(*control, quantile)
+    below = special.betainc(*treatment, np.minimum(ratio * rate, 1.0))
+    return min(1.0, float((half * _WEIGHTS * below).sum()))
 
 
 class SessionView(NamedTuple):

@@ -1,0 +1,138 @@
+"""Which factor matters."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fleetctl.analysis.counts import arm
+from fleetctl.analysis.history import Dispersion
+from fleetctl.analysis.matrix_effects import (
+    Factor,
+    MatrixCell,
+    adjust_p,
+    firth_fit,
+    matrix_effects,
+)
+from fleetctl.errors import InputError
+
+PATCH = Factor("patch", ("off", "on"))
+CLONES = Factor("clones", ("off", "on"), observer=True)
+LEVELS = [("off", "off"), ("on", "off"), ("off", "on"), ("on", "on")]
+
+
+def cells(*runs, block=""):
+    return [
+        MatrixCell({"patch": patch, "clones": clones}, arm("x", bad, [40] * len(bad)), block)
+        for (patch, clones), bad in zip(LEVELS, runs, strict=True)
+    ]
+
+
+def test_a_factor_that_removes_the_fault_is_found_and_the_other_is_not():
+    found = matrix_effects([PATCH, CLONES], cells([6, 7], [0, 0], [5, 6], [0, 1]))
+
+    patch, clones = found.effects
+    assert found.method == "firth"
+    assert patch.term == (("patch", "on"),)
+    assert patch.log_odds < -1
+    assert patch.p_holm < 0.01
+    assert clones.p_holm > 0.3
+    assert clones.observer
+    assert patch.baseline_rate == pytest.approx(24 / 160)
+
+
+def test_lumpy_runs_weaken_every_effect():
+    even = matrix_effects([PATCH, CLONES], cells([6, 6], [1, 1], [6, 6], [1, 1]))
+    lumpy = matrix_effects([PATCH, CLONES], cells([0, 12], [0, 2], [0, 12], [0, 2]))
+
+    assert even.phi == 1.0
+    assert lumpy.phi > 3
+    assert lumpy.effects[0].p > 10 * even.effects[0].p
+    width = [e.effects[0].interval.high - e.effects[0].interval.low for e in (even, lumpy)]
+    assert width[1] == pytest.approx(width[0] * math.sqrt(lumpy.phi), rel=0.01)
+
+
+def test_history_takes_part_in_the_dispersion():
+    counts = cells([6, 7], [1, 1], [5, 6], [1, 1])
+
+    found = matrix_effects([PATCH, CLONES], counts, history=Dispersion(4.0, 20))
+
+    assert found.phi > 2
+    assert found.df == 20 + 8 - 3
+
+
+def test_one_run_per_effect_leaves_no_degrees_of_freedom():
+    found = matrix_effects([PATCH, CLONES], cells([6], [2], [5], [1]), [("patch", "clones")])
+
+    assert (found.phi, found.df) == (1.0, 0)
+    assert len(found.effects) == 3
+
+
+def test_declared_interactions_and_hosts_enter_the_model():
+    both = cells([6, 7], [5, 6], [6, 5], [0, 0], block="a")
+    both += cells([9, 9], [8, 8], [9, 8], [0, 1], block="b")
+
+    found = matrix_effects([PATCH, CLONES], both, [("patch", "clones")])
+
+    assert found.effects[2].term == (("patch", "on"), ("clones", "on"))
+    assert found.effects[2].p_holm < 0.05
+    assert found.df == 16 - 5
+
+
+def test_few_bad_sessions_are_told_by_exact_tables_inside_strata():
+    found = matrix_effects([PATCH, CLONES], cells([3], [0], [4], [0]))
+
+    assert found.method == "stratified exact"
+    patch, clones = found.effects
+    assert patch.p == pytest.approx(0.0134, abs=5e-4)
+    assert patch.log_odds is None
+    assert clones.p == pytest.approx(1.0)
+
+
+def test_levels_beyond_two_are_each_compared_with_the_first():
+    dtype = Factor("dtype", ("bf16", "fp8", "fp16"))
+    counts = [
+        MatrixCell({"dtype": level}, arm("x", bad, [40] * 2))
+        for level, bad in (("bf16", [6, 6]), ("fp8", [0, 1]), ("fp16", [6, 7]))
+    ]
+
+    found = matrix_effects([dtype], counts)
+    few = matrix_effects([dtype], [MatrixCell(c.levels, arm("x", [1], [40])) for c in counts])
+
+    assert [effect.term[0][1] for effect in found.effects] == ["fp8", "fp16"]
+    assert [effect.p for effect in few.effects] == pytest.approx([1.0, 1.0])
+
+
+def test_no_bad_session_at_all_tells_nothing():
+    found = matrix_effects([PATCH], [MatrixCell({"patch": "off"}, arm("x", [0], [40]))])
+
+    assert found.effects[0].p is None
+    assert found.effects[0].p_holm is None
+    assert found.effects[0].level_rate is None
+
+
+def test_effects_that_only_vary_together_are_an_error():
+    together = cells([6, 7], [], [], [1, 0])
+
+    with pytest.raises(InputError, match="can't be told apart"):
+        matrix_effects([PATCH, CLONES], together)
+
+
+def test_a_model_without_an_answer_is_an_error_and_not_a_blank(monkeypatch):
+    from fleetctl.analysis import matrix_effects as module
+
+    class NeverConverges(module.FirthLogisticRegression):
+        def lrt(self):
+            super().lrt()
+            self.lrt_pvalues_ = np.full_like(self.lrt_pvalues_, np.nan)
+            return self
+
+    monkeypatch.setattr(module, "FirthLogisticRegression", NeverConverges)
+
+    with pytest.raises(InputError, match="did not converge"):
+        firth_fit([[0], [1]], [18, 9], [120, 120])
+
+
+def test_an_unknown_p_stays_unknown_and_is_no_comparison():
+    assert adjust_p([0.01, None, 0.04]) == pytest.approx((0.02, None, 0.04))
+    assert adjust_p([None, None]) == (None, None)
