@@ -11,7 +11,7 @@ from fleetctl.agent.by_hand import by_hand
 from fleetctl.agent.capture import Refused, capture
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.journal_file import JournalFile
-from fleetctl.agent.perform import FAILURES, Performer, stoppable
+from fleetctl.agent.perform import FAILURES, Performer, StopSignals
 from fleetctl.agent.revert import Manner, revert
 from fleetctl.errors import ApplyFailed, ExitCode, FleetError
 from fleetctl.transaction import journal as entries
@@ -97,15 +97,15 @@ def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
     opened = _opened(edges, file, request, granted, changes)
     file.create(opened, by_hand(edges.state, request.transaction, changes))
     performer = Performer(edges, file, request.lease.id, request.contents)
-    with stoppable():
+    with StopSignals() as signals:
         try:
-            reserve.take(opened, request.contents)
-            restarts = performer.run(changes)
+            with signals.raising():
+                reserve.take(opened, request.contents)
+                restarts = performer.run(changes)
             file.append(entries.Applied(edges.clock.now_s(), restarts))
-            return Applied(request.transaction, granted, restarts)
         except FAILURES as error:
-            failure = error
-    raise _undone(edges, file, performer.current, failure)
+            raise _undone(edges, file, performer.current, error) from error
+    return Applied(request.transaction, granted, restarts)
 
 
 def _store_contents(edges: Edges, request: ApplyRequest) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,18 +143,11 @@ class DeadMan:
 
     def _arm_watcher(self, lease_id: str) -> Armed:
         try:
-            watcher = subprocess.Popen(
-                self._program.argv("watch", self._state, lease_id),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
+            pid = detached(self._program.argv("watch", self._state, lease_id))
         except OSError as error:
             raise NotArmed(str(error)) from error
-        ticks = systemd.started_ticks(watcher.pid)
-        return Armed(DEADMAN_WATCHER, watcher_pid=watcher.pid, watcher_ticks=ticks)
+        ticks = systemd.started_ticks(pid)
+        return Armed(DEADMAN_WATCHER, watcher_pid=pid, watcher_ticks=ticks)
 
     def disarm(self, lease_id: str, armed: Armed | None) -> None:
         """Remove everything that enforces a lease; what is gone already is fine."""
@@ -173,6 +165,44 @@ class DeadMan:
             self._systemctl.run("stop", "--", timer)
             if self._systemctl.show(name).get("LoadState") == "loaded":
                 self._systemctl.run("daemon-reload")  # somebody's reload had read the boot unit
+
+
+def detached(argv: list[str]) -> int:
+    """Start a program that nothing of ours ends: own session, no parent, no open files.
+
+    Returns:
+        Its pid.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            grandchild = os.fork()
+            if grandchild == 0:
+                _become(argv)
+            os.write(writing, b"%d" % grandchild)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as answer:
+        told = answer.read()
+    if not told:
+        raise OSError("no process could be started")
+    return int(told)
+
+
+def _become(argv: list[str]) -> None:
+    try:
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(nothing, fd)
+        os.closerange(3, 4096)
+        os.execv(argv[0], argv)  # noqa: S606 - a list of our own, no shell
+    finally:
+        os._exit(127)
 
 
 def boot_unit(lease_id: str) -> str:

@@ -7,7 +7,7 @@ import signal
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from fleetctl.agent import bytecode
 from fleetctl.agent.edges import Edges
@@ -38,25 +38,39 @@ class Stopped(Exception):
 FAILURES = (OSError, PathRefused, RestartFailed, Stopped, SystemctlMissing)
 
 
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Turn signals that ask us to end into `Stopped`; afterwards they are ignored.
+class StopSignals:
+    """Signals that ask us to end: `Stopped` while steps are performed, ignored during an undo.
 
-    What follows is the undo, which nothing but SIGKILL should stop.
+    A handler ignores them, not SIG_IGN, which a service that we start would inherit.
     """
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for each in STOPPING_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise Stopped(f"the agent was told to end ({signal.Signals(number).name})")
+    def __init__(self) -> None:
+        self._raises = False
+        self._before: list[tuple[signal.Signals, Any]] = []
 
-    for each in STOPPING_SIGNALS:
-        signal.signal(each, stop)
-    try:
-        yield
-    finally:
-        for each in STOPPING_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+    def __enter__(self) -> StopSignals:
+        """Take the signals over."""
+        self._before = [(each, signal.signal(each, self._arrived)) for each in STOPPING_SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give them back."""
+        for each, handler in self._before:
+            signal.signal(each, handler)
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise `Stopped` in this block when a signal arrives."""
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def _arrived(self, number: int, _frame: FrameType | None) -> None:
+        if self._raises:
+            self._raises = False
+            raise Stopped(f"the agent was told to end ({signal.Signals(number).name})")
 
 
 class Performer:

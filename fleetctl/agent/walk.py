@@ -47,7 +47,8 @@ def resolved(path: str, *, follow: bool = True) -> Iterator[Place]:
 
     Args:
         path: absolute.
-        follow: follow symlinks; otherwise any symlink is refused.
+        follow: follow symlinks; otherwise one on the way is refused, and one at the end is the
+            caller's to look at.
 
     Raises:
         PathRefused: a link that must not be followed, or a component that is no directory.
@@ -78,7 +79,8 @@ class _Walker:
         pending = _parts(path)
         while True:
             name = pending.pop(0)
-            target = self._link_target(name)
+            last = not pending and not self._follow
+            target = None if last else self._link_target(name)
             if target is not None:
                 pending = _parts(target) + pending
                 if target.startswith("/"):

@@ -35,9 +35,8 @@ def pack(kind: str, nonce: str, header: Mapping[str, object], blobs: Mapping[str
     table = [[digest, len(blob)] for digest, blob in blobs.items()]
     text = json.dumps({**header, "schema": SCHEMA, "blobs": table}).encode()
     body = text + b"".join(blobs.values())
-    digest = hashlib.sha256(body).hexdigest()
-    line = f"\nfleetctl-{kind} {nonce} {len(text)} {len(body)} {digest}\n"
-    return line.encode() + body
+    head = f"fleetctl-{kind} {nonce} {len(text)} {len(body)}"
+    return f"\n{head} {_digest(head.encode(), body)}\n".encode() + body
 
 
 def unpack(kind: str, data: bytes, nonce: str = "") -> Message:
@@ -47,18 +46,22 @@ def unpack(kind: str, data: bytes, nonce: str = "") -> Message:
         WireError: there is none, it is cut short, altered, or of another schema.
     """
     wanted = re.escape(nonce) if nonce else "[0-9a-f]{32}"
-    pattern = rf"^fleetctl-{kind} ({wanted}) (\d+) (\d+) ([0-9a-f]{{64}})\n"
+    pattern = rf"^(fleetctl-{kind} ({wanted}) (\d+) (\d+)) ([0-9a-f]{{64}})\n"
     found = re.search(pattern.encode(), data, re.MULTILINE)
     if not found:
         raise WireError(f"no {kind} in {len(data)} bytes")
-    header_length, body_length = int(found[2]), int(found[3])
+    header_length, body_length = int(found[3]), int(found[4])
     body = data[found.end() : found.end() + body_length]
-    if hashlib.sha256(body).hexdigest() != found[4].decode():
+    if _digest(found[1], body) != found[5].decode():
         raise WireError(f"the {kind} was cut short or altered on its way")
     header = json.loads(body[:header_length])
     if header.pop("schema", None) != SCHEMA:
         raise WireError("the other side speaks another version")
-    return Message(found[1].decode(), header, _blobs(header.pop("blobs"), body[header_length:]))
+    return Message(found[2].decode(), header, _blobs(header.pop("blobs"), body[header_length:]))
+
+
+def _digest(head: bytes, body: bytes) -> str:
+    return hashlib.sha256(head + b"\n" + body).hexdigest()
 
 
 def _blobs(table: Any, data: bytes) -> dict[str, bytes]:  # noqa: ANN401 - JSON has no type
