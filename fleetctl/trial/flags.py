@@ -73,6 +73,7 @@ def find(
     return found
 
 
+_SOUND_FORM = frozenset({"schema_unusable"})
 _UNREADABLE = frozenset(
     {"ngram_loop", "compressible", "replacement_chars", "control_bytes", "script_switch"}
     | {"script_salad"}
@@ -218,7 +219,7 @@ def _truth_flags(
     named = [call for call in reply.calls if call.name == expectation.tool]
     if not named:
         yield Finding("unexpected_tool", f"{reply.calls[0].name} instead of {expectation.tool}")
-    elif not any(form_flags(call, tools) for call in named) and not has_foreign:
+    elif not has_foreign and any(form_flags(call, tools) <= _SOUND_FORM for call in named):
         yield Finding("wrong_arguments", f"{named[0].arguments[:200]} for {expectation.arguments}")
 
 
@@ -240,5 +241,6 @@ def _ending_flags(reply: Reply, context: ReplyContext, *, is_readable: bool) -> 
         yield Finding("empty_reply")
     elif wants_call and is_readable:
         yield Finding("answered_instead", reply.content[:200])
-    if expectation and expectation.contains and expectation.contains not in fold(reply.content):
-        yield Finding("answer_missing", f"{expectation.contains} is not in the text")
+    wanted = expectation.contains if expectation else None
+    if wanted and fold(wanted) not in fold(reply.content):
+        yield Finding("answer_missing", f"{wanted} is not in the text")

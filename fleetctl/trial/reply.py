@@ -173,19 +173,16 @@ class ReplyBuilder:
             self.has_token = True
         if message.get("tool_calls"):
             self.has_token = True
-            if "delta" in choice and any("index" not in call for call in message["tool_calls"]):
-                self._oddities.add("no_call_index")
             for place, fragment in enumerate(message["tool_calls"]):
-                self._take_call(fragment, place)
+                # a whole message lists whole calls; only fragments of a stream need an index
+                known = place if "delta" not in choice else fragment.get("index")
+                self._take_call(fragment, self._index_for(fragment) if known is None else known)
         if isinstance(message.get("function_call"), dict):
             self.has_token = True
             self._oddities.add("legacy_function_call")
-            self._take_call({"index": 0, "function": message["function_call"]}, 0)
+            self._take_call({"function": message["function_call"]}, 0)
 
-    def _take_call(self, fragment: dict[str, Any], place: int) -> None:
-        index = fragment.get("index")
-        if index is None:
-            index = self._index_for(fragment, place)
+    def _take_call(self, fragment: dict[str, Any], index: int) -> None:
         call = self._calls.setdefault(int(index), _GrowingCall())
         function = fragment.get("function") or {}
         name = str(function.get("name") or "")
@@ -197,15 +194,16 @@ class ReplyBuilder:
             arguments = json.dumps(arguments, ensure_ascii=False)
         call.arguments.append(arguments or "")
 
-    def _index_for(self, fragment: dict[str, Any], place: int) -> int:
+    def _index_for(self, fragment: dict[str, Any]) -> int:
         """Guess the index of a fragment without one: its id, else a new name starts a new call."""
+        self._oddities.add("no_call_index")
         known = [
             at for at, call in self._calls.items() if call.id and call.id == fragment.get("id")
         ]
         if known:
             return known[0]
         is_new = bool(fragment.get("id") or (fragment.get("function") or {}).get("name"))
-        return len(self._calls) if is_new or not self._calls else max(place, len(self._calls) - 1)
+        return len(self._calls) if is_new or not self._calls else len(self._calls) - 1
 
 
 def _text(content: object) -> str:

@@ -173,17 +173,6 @@ def all_counts(tally: Mapping[OutcomeClass, int]) -> tuple[tuple[OutcomeClass, i
     return tuple((outcome, tally.get(outcome, 0)) for outcome in OutcomeClass)
 
 
-def recount(result: TrialResult, outcomes: Iterable[SessionOutcome]) -> dict[str, Any]:
-    """Return what a classifier makes of the sessions: counts, corrupt and counted sessions."""
-    found = tuple(outcomes)
-    return {
-        "sessions": result.sessions,
-        "counted": sum(outcome.is_counted for outcome in found),
-        "corrupted": sum(outcome.is_corrupt for outcome in found),
-        "counts": dict(all_counts(Counter(outcome.outcome for outcome in found))),
-    }
-
-
 def result_to_json(result: TrialResult) -> dict[str, Any]:
     """Return the result as plain JSON values."""
     value = asdict(result)

@@ -101,6 +101,15 @@ def test_calls_without_index_are_told_apart_by_id_and_name():
     assert "no_call_index" in reply.oddities
 
 
+def test_whole_calls_of_a_whole_message_stay_apart_even_with_one_id():
+    function = {"name": "f", "arguments": "{}"}
+    calls = [{"id": "c", "function": function}, {"id": "c", "index": 0, "function": function}]
+    body = json.dumps({"choices": [{"message": {"tool_calls": calls}}]})
+    reply = assemble(Exchange(1, "", status=200, body=body))
+    assert reply.calls == (Call("c", "f", "{}"), Call("c", "f", "{}"))
+    assert reply.oddities == frozenset()
+
+
 def test_a_legacy_function_call_is_a_call():
     reply = assemble(stream(delta(function_call={"name": "f", "arguments": "{}"})))
     assert reply.calls == (Call("", "f", "{}"),)

@@ -1,0 +1,112 @@
+"""Stored conversations of many forms become sessions, or it is said what they are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fleetctl.errors import InputError
+from fleetctl.trial.conversation import Known, read_conversations, truth_from_json
+from fleetctl.trial.events import Ended, Expectation, Plant, Truth, request_of, to_json
+from fleetctl.trial.outcome import classify
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CALL = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+SAID = {"role": "assistant", "content": "Done."}
+RESPONSE = {"choices": [{"message": SAID, "finish_reason": "stop"}]}
+STREAM = 'data: {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\n'
+
+
+def outcomes(text: str) -> list[str]:
+    return [classify(record).outcome for record in read_conversations(text, "file")]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (STREAM, ["done"]),
+        ("\ufeff\n: comment\n" + STREAM, ["done"]),
+        (json.dumps(RESPONSE), ["done"]),
+        (json.dumps([RESPONSE, RESPONSE]), ["done"] * 2),
+        (json.dumps(RESPONSE) + "\n\n" + json.dumps(RESPONSE), ["done"] * 2),
+        (json.dumps({"error": {"message": "x", "code": 503}}), ["infra"]),
+        (json.dumps([SAID]), ["done"]),
+        (json.dumps({"messages": [{"role": "user", "content": "Hi"}, CALL]}), ["maxrounds"]),
+        (json.dumps({"messages": [CALL, {"role": "tool", "content": "1"}, SAID]}), ["done"]),
+        (json.dumps({"messages": [], "tools": [TOOL], "sse": STREAM}), ["done"]),
+        (json.dumps({"response": "<html>", "status": 502}), ["infra"]),
+        (json.dumps({"sse": "", "ended": "stall"}), ["timeout"]),
+        (json.dumps({"exchanges": [{"response": RESPONSE}, {"sse": STREAM}]}), ["done"]),
+    ],
+)
+def test_each_form_is_understood(text, found):
+    assert outcomes(text) == found
+
+
+def test_a_history_gives_each_reply_the_messages_before_it_and_the_tools():
+    messages = [{"role": "user", "content": "Hi"}, CALL, {"role": "tool", "content": "1"}, SAID]
+    (record,) = read_conversations(json.dumps({"messages": messages, "tools": [TOOL]}), "file")
+    first, second = record.exchanges
+    assert request_of(first) == {"messages": messages[:1], "tools": [TOOL]}
+    assert request_of(second)["messages"] == messages[:3]
+    assert (first.round, second.round) == (1, 2)
+
+
+def test_an_undeclared_tool_in_a_history_is_seen():
+    wrong = {"role": "assistant", "tool_calls": [{"function": {"name": "g", "arguments": "{}"}}]}
+    assert outcomes(json.dumps({"messages": [wrong], "tools": [TOOL]})) == ["wrong_tool"]
+
+
+def test_transcript_lines_come_back_as_they_were_and_other_lines_are_passed_over():
+    (record,) = read_conversations(STREAM, "file")
+    lines = [{"kind": "trial", "schema": 1}, to_json(record), {"kind": "end"}]
+    (again,) = read_conversations("\n".join(map(json.dumps, lines)), "file")
+    assert again == record
+
+
+def test_truth_may_be_written_for_one_round_or_for_all():
+    plant = {"root_seed": 1, "run_index": 0, "sessions": 2, "slots": 3}
+    one = truth_from_json({"tool": "f", "arguments": {"a": 1}, "values": ["v"], "plant": plant})
+    assert one == Truth((Expectation("f", {"a": 1}),), ("v",), (), Plant(1, 0, 2, 3))
+    many = truth_from_json({"expects": [{"tool": "f"}, {"contains": "x"}], "foreign": ["w"]})
+    assert many.expects == (Expectation("f"), Expectation(contains="x"))
+    assert truth_from_json({}) == Truth()
+
+
+def test_what_the_file_says_goes_before_what_is_known_beside_it():
+    known = Known('{"model": "beside"}', Truth(values=("beside",)))
+    (record,) = read_conversations(STREAM, "file", known)
+    assert (request_of(record.exchanges[0]), record.truth) == ({"model": "beside"}, known.truth)
+    text = json.dumps({"request": {"model": "m"}, "sse": STREAM, "truth": {"values": ["own"]}})
+    (record,) = read_conversations(text, "file", known)
+    assert (request_of(record.exchanges[0]), record.truth.values) == ({"model": "m"}, ("own",))
+
+
+def test_how_an_exchange_ended_may_be_told():
+    text = json.dumps({"sse": STREAM, "ended": "cut", "detail": "reset by peer"})
+    (record,) = read_conversations(text, "file")
+    assert record.exchanges[0].ended is Ended.CUT
+    assert record.exchanges[0].detail == "reset by peer"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", "file"),
+        ("[]", "file"),
+        ("plain words", "file:1"),
+        ("7", "file"),
+        ('{"neither": 1}', "file"),
+        (json.dumps(RESPONSE) + "\n{broken", "file:2"),
+        ('{"kind": "session"}', "file"),
+        ('{"sse": "", "ended": "somehow"}', "file"),
+        ('{"sse": "", "truth": {"odd": 1}}', "file"),
+        ('{"messages": [{"content": "no role"}]}', "file"),
+        ('{"kind": "trial"}', "file"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_with_its_place(text, place):
+    with pytest.raises(InputError) as caught:
+        read_conversations(text, "file")
+    assert caught.value.what == f"not a conversation: {place}"
