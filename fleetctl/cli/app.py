@@ -16,7 +16,7 @@ from fleetctl.cli.lab import lab
 from fleetctl.cli.plan import plan
 from fleetctl.cli.repro import repro
 from fleetctl.cli.results import results
-from fleetctl.cli.run import run
+from fleetctl.cli.run import aa, matrix, resume, run
 
 app = typer.Typer(
     name="fleetctl",
@@ -37,6 +37,9 @@ COMMANDS = (
     check,
     plan,
     run,
+    resume,
+    matrix,
+    aa,
     status,
     rollback,
     unlock,

@@ -28,7 +28,8 @@ def plan(
     """Show the exact diff of each arm on each host, and what the design can see."""
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.spec.quantities import share
-    from fleetctl.workflow.experiment import plan_all, read
+    from fleetctl.workflow.experiment import read
+    from fleetctl.workflow.fleet_run import plan_all
     from fleetctl.workflow.reach import reached
     from fleetctl.workflow.site import sites_of
 
@@ -37,9 +38,9 @@ def plan(
     fleet = the_inventory(inventory, console)
     with (
         edges(DEFAULT_RUNS, console) as outside,
-        reached(outside, fleet, asked.experiment.experiment.target) as hosts,
+        reached(outside, fleet, asked.job.target) as hosts,
     ):
-        plans = plan_all(outside, fleet, sites_of(hosts), asked)
+        plans = plan_all(outside, fleet, sites_of(hosts), asked.job)
         power = _power_lines(asked, share(baseline))
     if as_json:
         print_json({"sites": [found.to_json() for found in plans], "power": power})

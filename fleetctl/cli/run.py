@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,9 @@ from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, 
 from fleetctl.errors import ExitCode, InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
+    from fleetctl.workflow.edges import Edges
+    from fleetctl.workflow.experiment import Asked
+    from fleetctl.workflow.fleet_run import Measured
     from fleetctl.workflow.judging import Judged
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the treatment on the hosts, committed.")]
@@ -36,10 +40,8 @@ def run(
 ) -> None:
     """Run an experiment: deploy, prove, measure both arms, restore, judge."""
     from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.store.history import History
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.experiment import run as run_experiment
-    from fleetctl.workflow.judging import judge_run
 
     console = Console()
     asked = read(spec)
@@ -50,16 +52,27 @@ def run(
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
         measured = run_experiment(outside, fleet, asked, keep=keep)
-        judged = judge_run(measured.folder, asked, measured.facts, History(runs), ())
-        measured.folder.record(
-            outside.clock.now_s(), "finished", verdict=str(judged.judgement.word)
-        )
-    report_lines = (measured.folder.path / "report.txt").read_text(encoding="utf-8").splitlines()
+        judged = _judge(outside, asked, measured, runs)
+    _print_report(measured, as_json)
+    raise typer.Exit(verdict_exit_code(judged, wanted))
+
+
+def _judge(outside: Edges, asked: Asked, measured: Measured, runs: Path) -> Judged:
+    from fleetctl.store.history import History
+    from fleetctl.workflow.judging import judge_run
+
+    judged = judge_run(measured.folder, asked, measured.facts, History(runs), ())
+    word = str(judged.judgement.word)
+    measured.folder.record(outside.clock.now_s(), "finished", verdict=word)
+    return judged
+
+
+def _print_report(measured: Measured, as_json: bool) -> None:
     if as_json:
         print_json(measured.folder.read_json("report.json"))
     else:
-        print_lines(report_lines)
-    raise typer.Exit(verdict_exit_code(judged, wanted))
+        text = (measured.folder.path / "report.txt").read_text(encoding="utf-8")
+        print_lines(text.splitlines())
 
 
 def verdict_exit_code(judged: Judged, expected: str | None) -> ExitCode:
@@ -81,3 +94,95 @@ def _check_expected(word: str | None) -> None:
             why="a verdict is one of " + ", ".join(Word),
             next_step="correct --expect",
         )
+
+
+def resume(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or `latest`.")],
+    expect: Expect = None,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run whose controller ended; the hosts are asked, the log is not believed."""
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.store.run_folder import find_run
+    from fleetctl.workflow.experiment import resume as resume_experiment
+
+    console = Console()
+    _check_expected(expect)
+    folder = find_run(runs, run_id)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        asked, measured = resume_experiment(outside, fleet, folder)
+        judged = _judge(outside, asked, measured, runs)
+    _print_report(measured, as_json)
+    raise typer.Exit(verdict_exit_code(judged, expect or asked.experiment.verdict.expect))
+
+
+def matrix(
+    spec: SpecPath,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every cell of a matrix and say which factors matter."""
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report.matrix import as_json as matrix_json
+    from fleetctl.report.matrix import render
+    from fleetctl.store.history import History
+    from fleetctl.workflow.judging import matching_dispersion
+    from fleetctl.workflow.matrix import read_matrix, report_matrix, run_matrix
+
+    console = Console()
+    asked = read_matrix(spec)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        measured = run_matrix(outside, fleet, asked)
+        history = matching_dispersion(History(runs), measured.facts)
+        report = report_matrix(asked, measured.facts, history)
+        measured.folder.write_json("report.json", matrix_json(report))
+        measured.folder.write("report.txt", render(report).encode())
+        measured.folder.record(outside.clock.now_s(), "finished", cells=len(asked.cells))
+    if as_json:
+        print_json(matrix_json(report))
+    else:
+        print_lines(render(report).splitlines())
+
+
+def aa(
+    spec: SpecPath,
+    count: Annotated[int, typer.Option("--runs-per-host", min=2, help="A/A runs per host.")] = 12,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the control again and again, and keep its dispersion for later verdicts."""
+    import dataclasses
+
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.store.history import History
+    from fleetctl.workflow.aa import record_of, run_aa
+    from fleetctl.workflow.experiment import read
+    from fleetctl.workflow.judging import matching_dispersion
+
+    console = Console()
+    asked = read(spec)
+    fleet = the_inventory(inventory, console)
+    history = History(runs)
+    with edges(runs, console) as outside:
+        measured = run_aa(outside, fleet, asked, runs=count)
+        for record in record_of(measured):
+            history.add_aa(record)
+        measured.folder.record(outside.clock.now_s(), "finished", trials=len(measured.facts))
+    found = matching_dispersion(history, measured.facts)
+    if as_json:
+        print_json(
+            {"run": measured.folder.run_id, "dispersion": found and dataclasses.asdict(found)}
+        )
+        return
+    print_lines(f"{fact.trial}: {fact.line}" for fact in measured.facts)
+    if found is None:
+        print_lines(["dispersion: nothing can be said, every run was all clean or all corrupt"])
+    else:
+        names = ", ".join(found.records)
+        print_lines([f"dispersion {found.phi:.2f} on {found.df} degrees of freedom, from {names}"])

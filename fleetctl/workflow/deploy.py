@@ -19,7 +19,7 @@ from fleetctl.serving.proof import (
     require,
 )
 from fleetctl.spec.arms import Arm
-from fleetctl.spec.experiment import Experiment
+from fleetctl.spec.experiment import Ready
 from fleetctl.transaction.code import CodeReport
 from fleetctl.transaction.snapshot import UnitReport
 from fleetctl.workflow.edges import Edges, Reached
@@ -69,7 +69,7 @@ class Deployed:
 
 
 def deploy(
-    edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str, experiment: Experiment
+    edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str, ready: Ready
 ) -> Deployed:
     """Put an arm on every host of a site, in restart order, and prove it.
 
@@ -87,7 +87,7 @@ def deploy(
         edges.stop.check()
         one.keeper.check()
         _switch(one, arm)
-    wait_ready(edges, site, experiment.ready)
+    wait_ready(edges, site, ready)
     return _proven(edges, site, prepared, arm)
 
 

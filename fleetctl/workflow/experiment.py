@@ -1,27 +1,26 @@
-"""A whole experiment: plan, hold, deploy, measure, restore, judge. Nothing outlives a failure."""
+"""A whole experiment: read, plan, measure both arms, leave the hosts as found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.analysis.design import Order, Slot, schedule
-from fleetctl.errors import ExitCode, FleetError, Interrupted
+from fleetctl.errors import InputError
 from fleetctl.spec.arms import Arms, arms_of
 from fleetctl.spec.experiment import Experiment
 from fleetctl.spec.guards import check_design
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.loader import load_experiment
-from fleetctl.store.run_folder import RunFolder, new_run_id
-from fleetctl.workflow.edges import Edges
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.facts import TrialFacts
-from fleetctl.workflow.prepare import SitePlan, check_on_host, plan_site
+from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
+from fleetctl.workflow.job import Job, job_of
+from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.reach import reached
-from fleetctl.workflow.restored import RestoredProof
-from fleetctl.workflow.site import Site, by_machine, check_layout, sites_of
-from fleetctl.workflow.site_run import SiteRun
+from fleetctl.workflow.site import sites_of
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,13 @@ class Asked:
     labels: tuple[str, ...]
     warnings: tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class Measured:
-    """What a run measured, and how the hosts were left.
-
-    Attributes:
-        restored: what was shown about each host afterwards; empty for a kept change.
-    """
-
-    folder: RunFolder
-    asked: Asked
-    facts: tuple[TrialFacts, ...]
-    restored: tuple[RestoredProof, ...]
+    @property
+    def job(self) -> Job:
+        """What a run of it has to do."""
+        arms = (self.arms.control, self.arms.treatment)
+        other = self.experiment.control.spec
+        beside = (other,) if other is not None else ()
+        return job_of(self.experiment, self.path, arms, kind="experiment", beside=beside)
 
 
 def read(path: Path) -> Asked:
@@ -74,145 +67,84 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
     Raises:
         FleetError: with the exit code that tells the state of the hosts.
     """
-    with reached(edges, inventory, asked.experiment.experiment.target) as hosts:
-        sites = sites_of(hosts)
-        plans = plan_all(edges, inventory, sites, asked)
-        folder = open_folder(edges, asked, plans)
-        facts, restored = _measure_all(edges, folder, plans, asked, keep=keep)
-        return Measured(folder, asked, facts, restored)
+    job = asked.job
+    with reached(edges, inventory, job.target) as hosts:
+        plans = plan_all(edges, inventory, sites_of(hosts), job)
+        folder = open_folder(edges, job, plans)
+        slots = deal_runs(plans, asked)
+        return measure_sites(edges, folder, job, plans, slots, keep="treatment" if keep else "")
 
 
-def plan_all(
-    edges: Edges, inventory: Inventory, sites: Sequence[Site], asked: Asked
-) -> tuple[SitePlan, ...]:
-    """Plan both arms on every host, and let the hosts look at the new files; nothing changes."""
-    arms = (asked.arms.control, asked.arms.treatment)
-    for site in sites:
-        check_layout(inventory, site, arms)
-    with ThreadPoolExecutor(max(len(sites), 1)) as pool:
-        plans = tuple(
-            pool.map(lambda site: plan_site(site, arms, soak_s=asked.experiment.ready.soak), sites)
-        )
-    for plan in plans:
-        check_on_host(edges, plan)
-    return plans
-
-
-def open_folder(edges: Edges, asked: Asked, plans: Sequence[SitePlan]) -> RunFolder:
-    """Make the run's folder with everything that was asked and planned."""
-    now_s = edges.clock.now_s()
-    run_id = new_run_id(now_s, asked.experiment.name, edges.salt())
-    head = {
-        "kind": "experiment",
-        "name": asked.experiment.name,
-        "holder": edges.holder,
-        "at_s": now_s,
-        "target": asked.experiment.experiment.target,
-        "spec": asked.path.name,
-    }
-    folder = RunFolder.create(edges.runs, run_id, head)
-    folder.write(f"spec/{asked.path.name}", asked.path.read_bytes())
-    for arm in (asked.arms.control, asked.arms.treatment):
-        for content in arm.patches:
-            for name, data in content.files.items():
-                folder.write(
-                    f"spec/{content.patch.source.rstrip('/')}{'/' if name else ''}{name}", data
-                )
-    folder.write_json("plan.json", [plan.to_json() for plan in plans])
-    for plan in plans:
-        for host in plan.hosts:
-            folder.write_json(f"hosts/{host.reached.name}/facts.json", host.facts_json())
-    edges.talk.say(f"run {run_id}: {folder.path}")
-    return folder
-
-
-def _measure_all(
-    edges: Edges, folder: RunFolder, plans: Sequence[SitePlan], asked: Asked, *, keep: bool
-) -> tuple[tuple[TrialFacts, ...], tuple[RestoredProof, ...]]:
-    """Measure the sites, those of one machine one after the other, the rest at once."""
-    chosen = _with_runs(plans, asked)
-    jobs = {
-        plan.site.name: SiteRun(
-            edges,
-            folder,
-            plan,
-            slots,
-            asked.experiment,
-            prefix="" if len(chosen) == 1 else f"{plan.site.name}-",
-            keep=keep,
-        )
-        for plan, slots in chosen
-    }
-    groups = by_machine([plan.site for plan, _ in chosen])
-    run_groups(edges, [[jobs[site.name] for site in group] for group in groups])
-    return (
-        tuple(fact for job in jobs.values() for fact in job.facts),
-        tuple(proof for job in jobs.values() for proof in job.restored),
-    )
-
-
-def run_groups(edges: Edges, groups: Sequence[Sequence[SiteRun]]) -> None:
-    """Run groups of jobs at once and the jobs of a group in turn; one failure ends them all.
-
-    Raises:
-        FleetError: the gravest one; the others were said.
-    """
-    errors: list[FleetError] = []
-
-    def run_group(jobs: Sequence[SiteRun]) -> None:
-        for job in jobs:
-            try:
-                edges.stop.check()
-                job.run()
-            except FleetError as error:
-                errors.append(error)
-                edges.stop.ask(f"{job.plan.site.name} failed: {error.what}")
-                return
-
-    with ThreadPoolExecutor(max(len(groups), 1)) as pool:
-        futures = [pool.submit(run_group, group) for group in groups]
-        wait_interruptibly(futures)
-    for future in futures:
-        future.result()
-    if errors:
-        gravest = max(errors, key=lambda error: (gravity(error), -errors.index(error)))
-        for error in errors:
-            if error is not gravest and not isinstance(error, Interrupted):
-                edges.talk.say(f"also failed: {error}")
-        raise gravest
-
-
-def wait_interruptibly(futures: Sequence[Future[None]]) -> None:
-    """Wait for all futures in slices, so that the main thread hears signals."""
-    pending = set(futures)
-    while pending:
-        pending = wait(pending, timeout=0.2).not_done
-
-
-def gravity(error: FleetError) -> int:
-    """Return how much an error outweighs others: an unrestored host most, an interruption least."""
-    order = (ExitCode.INTERRUPTED, ExitCode.REFUSED, ExitCode.FAILED_RESTORED, ExitCode.CONFLICT)
-    if error.exit_code in order:
-        return order.index(error.exit_code)
-    return len(order)
-
-
-def _with_runs(plans: Sequence[SitePlan], asked: Asked) -> list[tuple[SitePlan, tuple[Slot, ...]]]:
+def deal_runs(plans: Sequence[SitePlan], asked: Asked) -> dict[str, tuple[Slot, ...]]:
     """Deal the runs of each arm out to the sites; a site without a run is left alone."""
     trials = asked.experiment.trials
-    chosen = []
+    dealt = {}
     for index, plan in enumerate(plans):
         runs = trials.runs // len(plans) + (index < trials.runs % len(plans))
-        if runs:
-            slots = schedule(
-                runs,
-                Order(trials.order),
-                trials.seed,
-                host=plan.site.name,
-                forced="blocks" in asked.labels,
-            )
-            wanted = [
-                slot for slot in slots if asked.arms.history is None or slot.arm == "treatment"
-            ]
-            chosen.append((plan, tuple(wanted)))
-    return chosen
+        if not runs:
+            continue
+        slots = schedule(
+            runs,
+            Order(trials.order),
+            trials.seed,
+            host=plan.site.name,
+            forced="blocks" in asked.labels,
+        )
+        is_measured = asked.arms.history is None
+        dealt[plan.site.name] = tuple(s for s in slots if is_measured or s.arm == "treatment")
+    return dealt
+
+
+def resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked, Measured]:
+    """Go on with a run whose controller ended: the hosts are looked at, not the log believed.
+
+    What the run left on a host is restored first, also where its log says that it was; then the
+    trials that have no facts on disk are made.
+
+    Raises:
+        InputError: it is not an experiment, or it is finished.
+        FleetError: as for `run`.
+    """
+    head = folder.read_json("run.json")
+    if head.get("kind") != "experiment" or any(e.kind == "finished" for e in folder.events()):
+        raise InputError(
+            f"run {folder.run_id} can't be resumed",
+            why="it is finished, or it is no experiment",
+            next_step="start a new one with `fleetctl run`",
+        )
+    asked = read(folder.path / "spec" / str(head["spec"]))
+    done = finished_trials(folder)
+    with reached(edges, inventory, asked.job.target) as hosts:
+        for host in hosts:
+            _settle(edges, folder, host)
+        plans = plan_all(edges, inventory, sites_of(hosts), asked.job)
+        rest = {
+            site: [slot for slot in slots if (site, slot.position) not in done]
+            for site, slots in deal_runs(plans, asked).items()
+        }
+        folder.record(edges.clock.now_s(), "resumed", trials_done=len(done))
+        edges.talk.say(f"resuming {folder.run_id}: {len(done)} trial(s) are done")
+        measured = measure_sites(edges, folder, asked.job, plans, rest)
+    facts = (*done.values(), *measured.facts)
+    return asked, Measured(folder, facts, measured.restored)
+
+
+def finished_trials(folder: RunFolder) -> dict[tuple[str, int], TrialFacts]:
+    """Return the trials of a run that count, by site and place in the order."""
+    found = {}
+    for event in folder.events():
+        if event.kind == "trial" and not event.facts.get("again"):
+            facts = TrialFacts.from_json(folder.read_json(f"{event.facts['trial']}/facts.json"))
+            found[facts.host, int(event.facts["slot"])] = facts
+    return found
+
+
+def _settle(edges: Edges, folder: RunFolder, host: Reached) -> None:
+    """Restore what this run left on a host, if it left anything."""
+    held = host.agent.status()
+    if any(transaction.run_id == folder.run_id for transaction in held.transactions):
+        host.agent.restore(run_id=folder.run_id)
+        edges.talk.say(f"{host.name}: restored what the run had left")
+    for lease in host.agent.status().leases:
+        if lease.lease.run_id == folder.run_id:
+            host.agent.unlock(lease.lease.id)

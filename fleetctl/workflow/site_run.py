@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from fleetctl.analysis.design import Slot
 from fleetctl.errors import ExitCode, FleetError, NotRestored, RestoreConflict
 from fleetctl.serving.calibrate import calibrate
-from fleetctl.spec.experiment import Experiment
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.trial.scenario import Calibration
 from fleetctl.workflow.deploy import Deployed, Prepared, deploy
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.job import Job
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.measure import Measuring, measure
 from fleetctl.workflow.prepare import SitePlan
@@ -32,7 +32,7 @@ class SiteRun:
     Attributes:
         slots: the trials to make, in order.
         prefix: of trial names, where several sites measure.
-        keep: leave the treatment on the site, committed.
+        keep: name of the arm that stays on the site, committed; empty restores it.
         facts: of the trials made so far.
         restored: what was shown about each host afterwards.
     """
@@ -41,9 +41,9 @@ class SiteRun:
     folder: RunFolder
     plan: SitePlan
     slots: Sequence[Slot]
-    experiment: Experiment
+    job: Job
     prefix: str = ""
-    keep: bool = False
+    keep: str = ""
     facts: list[TrialFacts] = field(default_factory=list)
     restored: list[RestoredProof] = field(default_factory=list)
     _deployed: Deployed | None = None
@@ -85,9 +85,9 @@ class SiteRun:
                 host.reached.agent,
                 run_id=self.folder.run_id,
                 holder=self.edges.holder,
-                purpose=self.experiment.name,
+                purpose=self.job.purpose,
                 unit=host.reached.host.unit,
-                length_s=self.experiment.lease,
+                length_s=self.job.lease_s,
             )
         )
         self._record("held", host=host.reached.name, lease=keeper.request.id)
@@ -114,12 +114,12 @@ class SiteRun:
         if (
             self._deployed is not None
             and self._deployed.arm == arm
-            and not self.experiment.trials.boot_per_run
+            and not self.job.trials.boot_per_run
         ):
             return
         self._record("deploying", site=self.plan.site.name, arm=arm)
         self._has_changed = True
-        self._deployed = deploy(self.edges, self.plan.site, prepared, arm, self.experiment)
+        self._deployed = deploy(self.edges, self.plan.site, prepared, arm, self.job.ready)
         proof = self._deployed.proof
         self._record(
             "deployed", site=self.plan.site.name, arm=arm, shown=proof.shown, notes=proof.notes
@@ -131,9 +131,7 @@ class SiteRun:
         return self._deployed
 
     def _measuring(self) -> Measuring:
-        return Measuring(
-            self.experiment.workload, self.experiment.trials.seed, self.folder, self._calibration()
-        )
+        return Measuring(self.job.workload, self.job.trials.seed, self.folder, self._calibration())
 
     def _calibration(self) -> Calibration:
         """Return how tokens become words: measured once per run, the same for both arms."""
@@ -148,10 +146,10 @@ class SiteRun:
         return found
 
     def _keep(self, prepared: Sequence[Prepared]) -> None:
-        """Leave the treatment on the site: ready, and committed through new logins."""
-        if self._now().arm != "treatment":
-            self._deploy(prepared, "treatment")
-        wait_ready(self.edges, self.plan.site, self.experiment.ready)
+        """Leave an arm on the site: ready, and committed through new logins."""
+        if self._deployed is None or self._deployed.arm != self.keep:
+            self._deploy(prepared, self.keep)
+        wait_ready(self.edges, self.plan.site, self.job.ready)
         for one in prepared:
             fresh = reach(self.edges, one.host.name, one.host.host)
             try:

@@ -1,0 +1,169 @@
+"""A job on the sites of its target: plan everything first, then measure site by site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from fleetctl.analysis.design import Slot
+from fleetctl.errors import ExitCode, FleetError, Interrupted
+from fleetctl.spec.inventory import Inventory
+from fleetctl.store.run_folder import RunFolder, new_run_id
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.job import Job
+from fleetctl.workflow.prepare import SitePlan, check_on_host, plan_site
+from fleetctl.workflow.restored import RestoredProof
+from fleetctl.workflow.site import Site, by_machine, check_layout
+from fleetctl.workflow.site_run import SiteRun
+
+_GRAVITY = (
+    ExitCode.INTERRUPTED,
+    ExitCode.REFUSED,
+    ExitCode.FAILED_RESTORED,
+    ExitCode.CONFLICT,
+    ExitCode.FAILED_NOT_RESTORED,
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run measured, and how the hosts were left.
+
+    Attributes:
+        restored: what was shown about each host afterwards; empty for a kept change.
+    """
+
+    folder: RunFolder
+    facts: tuple[TrialFacts, ...]
+    restored: tuple[RestoredProof, ...]
+
+
+def plan_all(
+    edges: Edges, inventory: Inventory, sites: Sequence[Site], job: Job
+) -> tuple[SitePlan, ...]:
+    """Plan every arm on every host, and let the hosts look at the new files; nothing changes.
+
+    Raises:
+        FleetError: something can't be done exactly, on any of them.
+    """
+    for site in sites:
+        check_layout(inventory, site, job.arms)
+    with ThreadPoolExecutor(max(len(sites), 1)) as pool:
+        plans = tuple(
+            pool.map(lambda site: plan_site(site, job.arms, soak_s=job.ready.soak), sites)
+        )
+    for plan in plans:
+        check_on_host(edges, plan)
+    return plans
+
+
+def open_folder(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:
+    """Make the run's folder with everything that was asked and planned."""
+    now_s = edges.clock.now_s()
+    run_id = new_run_id(now_s, job.purpose, edges.salt())
+    head = {
+        "kind": job.kind,
+        "name": job.purpose,
+        "holder": edges.holder,
+        "at_s": now_s,
+        "target": job.target,
+        "spec": next(iter(job.files), ""),
+    }
+    folder = RunFolder.create(edges.runs, run_id, head)
+    for name, content in job.files.items():
+        folder.write(f"spec/{name}", content)
+    folder.write_json("plan.json", [plan.to_json() for plan in plans])
+    for plan in plans:
+        for host in plan.hosts:
+            folder.write_json(f"hosts/{host.reached.name}/facts.json", host.facts_json())
+    edges.talk.say(f"run {run_id}: {folder.path}")
+    return folder
+
+
+def measure_sites(
+    edges: Edges,
+    folder: RunFolder,
+    job: Job,
+    plans: Sequence[SitePlan],
+    slots: Mapping[str, Sequence[Slot]],
+    *,
+    keep: str = "",
+) -> Measured:
+    """Make every site's trials, those of one machine one after the other, the rest at once.
+
+    Args:
+        edges: the outside world.
+        folder: of the run.
+        job: what to do.
+        plans: of every site.
+        slots: the trials of each site, by its name; a site without any is left alone.
+        keep: name of the arm that stays on the sites; empty restores them.
+
+    Raises:
+        FleetError: the gravest one, after every host was restored.
+    """
+    chosen = [plan for plan in plans if slots.get(plan.site.name)]
+    runs = {
+        plan.site.name: SiteRun(
+            edges,
+            folder,
+            plan,
+            slots[plan.site.name],
+            job,
+            prefix="" if len(plans) == 1 else f"{plan.site.name}-",
+            keep=keep,
+        )
+        for plan in chosen
+    }
+    groups = by_machine([plan.site for plan in chosen])
+    _run_groups(edges, [[runs[site.name] for site in group] for group in groups])
+    return Measured(
+        folder,
+        tuple(fact for run in runs.values() for fact in run.facts),
+        tuple(proof for run in runs.values() for proof in run.restored),
+    )
+
+
+def _run_groups(edges: Edges, groups: Sequence[Sequence[SiteRun]]) -> None:
+    """Run groups at once and the sites of a group in turn; one failure ends them all."""
+    errors: list[FleetError] = []
+
+    def run_group(runs: Sequence[SiteRun]) -> None:
+        for run in runs:
+            try:
+                edges.stop.check()
+                run.run()
+            except FleetError as error:
+                errors.append(error)
+                edges.stop.ask(f"{run.plan.site.name} failed: {error.what}")
+                return
+
+    with ThreadPoolExecutor(max(len(groups), 1)) as pool:
+        futures = [pool.submit(run_group, group) for group in groups]
+        _wait_in_slices(futures)
+    for future in futures:
+        future.result()
+    if errors:
+        _raise_gravest(edges, errors)
+
+
+def _wait_in_slices(futures: Sequence[Future[None]]) -> None:
+    """Wait for all futures; in slices, so that the main thread hears signals."""
+    pending = set(futures)
+    while pending:
+        pending = wait(pending, timeout=0.2).not_done
+
+
+def _raise_gravest(edges: Edges, errors: Sequence[FleetError]) -> None:
+    gravest = max(errors, key=lambda error: (gravity(error), -errors.index(error)))
+    for error in errors:
+        if error is not gravest and not isinstance(error, Interrupted):
+            edges.talk.say(f"also failed: {error}")
+    raise gravest
+
+
+def gravity(error: FleetError) -> int:
+    """Return how much an error outweighs others: an unrestored host most, an interruption least."""
+    return _GRAVITY.index(error.exit_code) if error.exit_code in _GRAVITY else len(_GRAVITY)
