@@ -163,10 +163,15 @@ class ToolcallSpec(Value):
         rounds: tool calls per session.
         context_tokens: filler before the first request, in the served model's tokens.
         max_tokens: limit of each reply.
+        context_spread: share by which a session's filler is shorter or longer, by its seed.
         cache_mode: which sessions share a prefix: `shared` all, `unique` none, `mixed` groups.
+        cache_groups: number of prefixes in mode `mixed`.
         stream: ask for server-sent events.
+        tool_choice: `auto` by default: a constrained server hides corruption.
         temperature: of sampling; 0 has one right answer.
-        think_time: pause of a session between rounds.
+        top_p: nucleus mass; left out, the server's default holds.
+        think_time: mean pause of a session between rounds.
+        think_kind: how the pauses are distributed.
         first_token_limit: longest wait for the first token.
         stall_limit: longest pause inside a reply.
         total_limit: longest reply.
@@ -180,10 +185,15 @@ class ToolcallSpec(Value):
     rounds: int = Field(default=3, gt=0, le=100)
     context_tokens: int = Field(default=300, ge=0)
     max_tokens: int = Field(default=1800, gt=0)
+    context_spread: float = Field(default=0.0, ge=0, le=1)
     cache_mode: Literal["shared", "unique", "mixed"] = "unique"
+    cache_groups: int = Field(default=4, gt=0)
     stream: bool = True
+    tool_choice: Literal["auto", "required", "none"] = "auto"
     temperature: float = Field(default=0.0, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
     think_time: Duration = 0.0
+    think_kind: Literal["constant", "uniform", "lognormal"] = "constant"
     first_token_limit: Duration = 60.0
     stall_limit: Duration = 60.0
     total_limit: Duration = 600.0
