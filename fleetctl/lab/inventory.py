@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 from fleetctl.lab.paths import LabPaths
 from fleetctl.lab.record import UNIT, HostRecord, Kind, LabRecord
@@ -29,9 +30,7 @@ def inventory_text(paths: LabPaths, record: LabRecord) -> str:
         first = next(iter(tables.values()))
         shared |= {key: value for key, value in first.items() if key != "address"}
         tables = {name: {"address": table["address"]} for name, table in tables.items()}
-    sections = [
-        _section("defaults", shared, f'labels = {{ gpu = "none", class = "{_class(record)}" }}')
-    ]
+    sections = [_section("defaults", shared, _labels(record))]
     sections += [_section(f"hosts.{name}", table) for name, table in tables.items()]
     sections.append(_section("groups", {"lab": list(tables)}))
     return HEADER + "\n".join(sections)
@@ -55,3 +54,9 @@ def _section(name: str, values: dict[str, object], *more: str) -> str:
     # strings, numbers and lists of strings are written alike in JSON and TOML
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     return "\n".join([f"[{name}]", *lines, *more, ""])
+
+
+def _labels(record: LabRecord) -> str:
+    """Return the labels; hosts of one `machine` disturb each other and are measured in turn."""
+    machine = socket.gethostname()
+    return f'labels = {{ gpu = "none", class = "{_class(record)}", machine = "{machine}" }}'
