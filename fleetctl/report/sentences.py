@@ -25,21 +25,22 @@ def _told(judgement: Judgement) -> str:
     numbers = judgement.numbers
     if numbers is None or judgement.word is Word.INVALID:
         return f"no conclusion may be drawn: {FAILURES[judgement.reason]}"
-    match judgement.word:
-        case Word.ELIMINATED:
-            return _gone(judgement)
-        case Word.REDUCED:
-            still = _how_far_from_gone(judgement.treatment, numbers.elimination)
-            return f"{_moved(judgement, numbers)}; {still}"
-        case Word.WORSE:
-            return _moved(judgement, numbers)
-        case Word.NO_EFFECT:
-            return _no_effect(judgement, numbers)
-        case Word.INCONCLUSIVE:
-            return _undecided(judgement, numbers)
+    told = {
+        Word.ELIMINATED: _gone,
+        Word.REDUCED: _reduced,
+        Word.WORSE: _moved,
+        Word.NO_EFFECT: _no_effect,
+        Word.INCONCLUSIVE: _undecided,
+    }
+    return told[judgement.word](judgement, numbers)
 
 
-def _gone(judgement: Judgement) -> str:
+def _reduced(judgement: Judgement, numbers: Numbers) -> str:
+    still = _how_far_from_gone(judgement.treatment, numbers.elimination)
+    return f"{_moved(judgement, numbers)}; {still}"
+
+
+def _gone(judgement: Judgement, _: Numbers) -> str:
     own = judgement.treatment
     return (
         f"at most {percent(own.upper95)} of sessions are bad at 95% confidence"

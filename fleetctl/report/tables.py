@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fleetctl.analysis.guards import Check
 from fleetctl.analysis.judgement import ArmEstimate, Numbers
+from fleetctl.analysis.two_arms import SessionView
 from fleetctl.report.document import Report, TrialLine
 from fleetctl.report.labels import LABELS
 from fleetctl.report.numbers import (
@@ -63,7 +64,8 @@ def comparison_table(report: Report) -> Table | None:
     numbers = report.judgement.numbers
     if numbers is None:
         return None
-    rows = [*_main_rows(numbers), *_session_rows(report), *_reading_rows(numbers)]
+    sessions = [] if report.sessions is None else _session_rows(report.sessions)
+    rows = [*_main_rows(numbers), *sessions, *_reading_rows(numbers)]
     if numbers.evalue is not None:
         rows.append(("e-value of the random blocks", f"{numbers.evalue:.3g}"))
     return Table("Comparison, treatment minus control", ("what", "value"), tuple(rows))
@@ -83,10 +85,7 @@ def _main_rows(numbers: Numbers) -> list[tuple[str, str]]:
     ]
 
 
-def _session_rows(report: Report) -> list[tuple[str, str]]:
-    view = report.sessions
-    if view is None:
-        return []
+def _session_rows(view: SessionView) -> list[tuple[str, str]]:
     boschloo = f"Boschloo p {p_value(view.boschloo_p)}, " if view.boschloo_p is not None else ""
     interval = points_interval(view.mn95)
     told = f"{boschloo}Fisher p {p_value(view.fisher_p)}, 95% CI {interval}"
@@ -106,15 +105,16 @@ def _reading_rows(numbers: Numbers) -> list[tuple[str, str]]:
 
 def trials_table(report: Report) -> Table:
     """Return every trial with the line people know and where its transcripts lie."""
-    rows = tuple(_trial_row(number, line) for number, line in enumerate(report.trials, start=1))
-    return Table("Trials", ("", "arm", "outcome", "transcripts"), rows)
+    rows = tuple(
+        (str(number), line.arm, outcome(line), line.run.trial, "; ".join(line.invalid_because))
+        for number, line in enumerate(report.trials, start=1)
+    )
+    return Table("Trials", ("", "arm", "outcome", "transcripts", "not used because"), rows)
 
 
-def _trial_row(number: int, line: TrialLine) -> tuple[str, ...]:
-    told = line.line or f"CORRUPTION sessions: {ratio(line.run.bad, line.run.sessions)}"
-    if line.invalid_because:
-        told += f"  INVALID: {'; '.join(line.invalid_because)}"
-    return (str(number), line.arm, told, line.run.trial)
+def outcome(line: TrialLine) -> str:
+    """Return the line people know."""
+    return line.line or f"CORRUPTION sessions: {ratio(line.run.bad, line.run.sessions)}"
 
 
 def classes_table(report: Report) -> Table | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from fleetctl.report.document import Report
+from fleetctl.report.document import Report, TrialLine
 from fleetctl.report.sentences import beside, changes, headline, what_next, why
 from fleetctl.report.tables import (
     Table,
     checks_table,
     classes_table,
     comparison_table,
+    outcome,
     rates_table,
-    trials_table,
     unchecked,
 )
 
@@ -23,11 +23,15 @@ WIDTH = 100
 def render(report: Report) -> str:
     """Return the report; ends with a line feed."""
     judgement = report.judgement
+    numbered = enumerate(report.trials, start=1)
     sections = [
         wrapped(headline(judgement)),
         _about(report),
         bullets(beside(judgement)),
-        *(section(table) for table in _number_tables(report)),
+        section(rates_table(report)),
+        *(section(table) for table in [comparison_table(report)] if table),
+        headed("Trials", [line for n, trial in numbered for line in _trial(n, trial)]),
+        *(section(table) for table in [classes_table(report)] if table),
         headed("Why", bullets(why(judgement))),
         headed("Next", bullets(what_next(judgement))),
         [*section(checks_table(judgement.checks)), *_not_checked(report)],
@@ -50,14 +54,13 @@ def _about(report: Report) -> list[str]:
     return [part for line in lines for part in wrapped(line, "  ")]
 
 
-def _number_tables(report: Report) -> list[Table]:
-    tables = (
-        rates_table(report),
-        comparison_table(report),
-        trials_table(report),
-        classes_table(report),
-    )
-    return [table for table in tables if table is not None]
+def _trial(number: int, trial: TrialLine) -> list[str]:
+    """Return one trial; the line people know stays in one piece, so that it can be searched."""
+    lead, told = f"{number:>2}  {trial.arm:<9}  ", outcome(trial)
+    if not trial.run.trial:
+        return [lead + told]
+    void = f"not used because {'; '.join(trial.invalid_because)}" if trial.invalid_because else ""
+    return [lead + trial.run.trial, f"    {told}", *(f"    {x}" for x in wrapped(void, "  "))]
 
 
 def section(table: Table) -> list[str]:
@@ -87,7 +90,12 @@ def bullets(texts: Iterable[str]) -> list[str]:
 
 
 def grid(table: Table) -> list[str]:
-    """Return a table as aligned columns; the last column is broken where it is too long."""
+    """Return a table as aligned columns; the last column is broken where it is too long.
+
+    Columns without any text are left out, and so is a table without rows.
+    """
+    if not table.rows:
+        return []
     columns = range(len(table.header))
     rows = (table.header, *table.rows)
     widths = [max(len(row[i]) for row in rows) for i in columns]

@@ -1,0 +1,191 @@
+"""`fleetctl judge` and `fleetctl power`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from fleetctl.analysis.counts import arm
+from fleetctl.analysis.history import AaRecord, records_to_json
+from fleetctl.cli.boundary import run_guarded
+from fleetctl.cli.judge import judge, power
+
+CONTROL = ("--control", "6/40,5/40,7/40")
+STORY = (*CONTROL, "--treatment", "2/40,2/40,5/40")
+
+
+@pytest.fixture
+def fleetctl(monkeypatch, capsys):
+    """Run the command line and return its exit code, stdout and stderr."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(judge)
+    app.command()(power)
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["fleetctl", *arguments])
+        code = run_guarded(app)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def history(tmp_path):
+    """Write an A/A history and return its path."""
+
+    def write(*records):
+        path = tmp_path / "aa.json"
+        path.write_text(json.dumps(records_to_json(records)), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def record(name, bad, host_class="h200"):
+    return AaRecord(name, host_class, "w", arm(name, bad, [40] * len(bad)))
+
+
+def test_the_story_is_inconclusive_with_elimination_refuted_and_the_runs_to_come(fleetctl):
+    code, out, _ = fleetctl("judge", *STORY)
+
+    assert code == 7
+    first = " ".join(out.split("\n\n")[0].split())
+    assert first.startswith("INCONCLUSIVE: not decided whether 15% -> 7.5%")
+    assert "elimination is refuted (at least 3.1% are still bad)" in first
+    assert "about 6 more runs per arm" in first
+
+
+def test_the_story_as_json(fleetctl):
+    code, out, _ = fleetctl("judge", *STORY, "--json")
+
+    value = json.loads(out)
+    assert code == 7
+    assert (value["verdict"], value["elimination_refuted"]) == ("inconclusive", True)
+    assert value["more_runs_per_arm"] == 6
+
+
+@pytest.mark.parametrize(
+    ("treatment", "code"),
+    [("0/40,0/40,0/40", 0), ("20/40,21/40,20/40", 0), ("2/40,2/40,5/40", 7), ("0/0", 8)],
+)
+def test_the_exit_code_says_whether_it_was_decided(fleetctl, treatment, code):
+    assert fleetctl("judge", *CONTROL, "--treatment", treatment)[0] == code
+
+
+@pytest.mark.parametrize(("expected", "code"), [("inconclusive", 0), ("reduced", 9)])
+def test_an_expected_verdict_decides_the_exit_code(fleetctl, expected, code):
+    found, _, err = fleetctl("judge", *STORY, "--expect", expected)
+
+    assert found == code
+    assert (err == "") == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((*CONTROL, "--treatment", "2/40,41/40"), "`--treatment, run 2` is `41/40`"),
+        ((*CONTROL, "--treatment", "x/40"), "`--treatment, run 1` is `x/40`"),
+        ((*CONTROL, "--treatment", "5"), "`--treatment, run 1` is `5`"),
+        ((*CONTROL, "--treatment", "2/40,"), "`--treatment, run 2` is ``"),
+        ((*CONTROL, "--treatment", "-1/40"), "`--treatment, run 1` is `-1/40`"),
+        ((*CONTROL, "--treatment", ""), "`--treatment` has no run"),
+        ((*STORY, "--target", "much"), "`--target` is `much`"),
+        ((*STORY, "--target", "0"), "`target` is 0"),
+        ((*STORY, "--margin", "200%"), "`--margin` is `200%`"),
+        ((*STORY, "--looks", "4,x"), "`--looks` is `4,x`"),
+        ((*STORY, "--looks", "6,4"), "the looks are 6, 4"),
+        ((*STORY, "--expect", "reducd"), "did you mean `reduced`?"),
+        ((*STORY, "--history", "/nowhere/aa.json"), "`--history` /nowhere/aa.json can't be read"),
+    ],
+)
+def test_bad_input_is_refused_with_its_place(fleetctl, arguments, told):
+    code, out, err = fleetctl("judge", *arguments)
+
+    assert code == 3
+    assert told in err
+    assert "hint: " in err
+    assert out == ""
+
+
+def test_design_options_reach_the_verdict(fleetctl):
+    options = ("--target", "10%", "--margin", "0.2", "--alpha", "0.1", "--looks", "3,6")
+
+    _, out, _ = fleetctl("judge", *STORY, *options, "--json")
+
+    design = json.loads(out)["design"]
+    assert (design["target"], design["margin"], design["alpha"]) == (0.1, 0.2, 0.1)
+    assert design["looks"] == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict", "flags"),
+    [
+        (("--observer-on", "treatment:clones"), "reduced", ["perturbing_observer"]),
+        (("--observer-on", "control:clones"), "reduced", ["perturbing_observer"]),
+        (("--observer-on", "clones"), "reduced", ["observer_on"]),
+        (("--changed", "fp8"), "reduced", []),
+        (("--changed", "fp8", "--observer-on", "treatment:clones"), "invalid", ["confounded"]),
+    ],
+)
+def test_observers_and_changes_are_taken_into_account(fleetctl, options, verdict, flags):
+    clones = (*CONTROL, "--treatment", "1/40,1/40,2/40")
+
+    _, out, _ = fleetctl("judge", *clones, *options, "--json")
+
+    value = json.loads(out)
+    assert (value["verdict"], value["flags"]) == (verdict, flags)
+
+
+def test_a_history_lends_its_dispersion_and_is_named(fleetctl, history):
+    path = history(record("monday", [3, 5, 4, 6]), record("tuesday", [6, 5]))
+
+    _, out, _ = fleetctl("judge", *STORY, "--history", path)
+
+    assert "on 4 df from stored A/A runs: monday, tuesday" in out
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([record("a", [3, 5]), record("b", [3, 5], host_class="a100")], "mixes host classes"),
+        ([record("a", [3])], "tells nothing about dispersion"),
+        ([], "tells nothing about dispersion"),
+    ],
+)
+def test_a_history_that_can_not_be_used_is_refused(fleetctl, history, records, told):
+    code, _, err = fleetctl("judge", *STORY, "--history", history(*records))
+
+    assert code == 3
+    assert told in err
+
+
+def test_power_says_what_three_runs_can_see(fleetctl):
+    code, out, _ = fleetctl(
+        "power", "--baseline", "15%", "--target", "5%", "--icc", "0.05", "--minutes-per-run", "4"
+    )
+
+    assert code == 0
+    assert "can't confirm even a complete fix" in out
+    assert "80% needs 11 runs per arm" in out
+    assert "24 minutes of host time" in out
+
+
+def test_power_takes_the_correlation_from_history_and_prints_json(fleetctl, history):
+    path = history(record("monday", [0, 12, 3, 9]))
+
+    _, out, _ = fleetctl("power", "--baseline", "0.15", "--history", path, "--json")
+
+    value = json.loads(out)
+    assert value["assumed"]["rho"] > 0.1
+    assert value["assumed"]["history"]["records"] == ["monday"]
+
+
+@pytest.mark.parametrize("baseline", ["0", "100%"])
+def test_power_needs_a_control_that_fails_sometimes(fleetctl, baseline):
+    code, _, err = fleetctl("power", "--baseline", baseline)
+
+    assert code == 3
+    assert "can't be compared" in err

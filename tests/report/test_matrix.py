@@ -1,0 +1,113 @@
+"""A matrix in words and tables."""
+
+import json
+
+import pytest
+
+from fleetctl.analysis.counts import ArmCounts, Run, arm
+from fleetctl.analysis.matrix_effects import Factor, MatrixCell, matrix_effects
+from fleetctl.report.matrix import MatrixReport, as_json, headline, render, sentence
+
+PATCH = Factor("indexer", ("transient", "persistent"))
+CLONES = Factor("clones", ("off", "on"), observer=True)
+LEVELS = [("transient", "off"), ("persistent", "off"), ("transient", "on"), ("persistent", "on")]
+
+
+def report(*runs, interactions=(), factors=(PATCH, CLONES), **more):
+    cells = tuple(
+        MatrixCell({"indexer": a, "clones": b}, arm("x", bad, [40] * len(bad)), "gpu-1")
+        for (a, b), bad in zip(LEVELS, runs, strict=True)
+    )
+    effects = matrix_effects(factors, cells, interactions)
+    return MatrixReport("m", factors, cells, effects, **more)
+
+
+def test_a_factor_that_matters_is_named_with_what_it_does():
+    found = report([12, 13], [1, 0], [6, 5], [0, 1])
+
+    patch, clones = found.effects.effects
+    assert headline(found) == (
+        "MATRIX: the rate moves with indexer=persistent (Holm-adjusted p below 0.05)."
+    ) or "clones=on" in headline(found)
+    assert sentence(patch).startswith(
+        "indexer=persistent: lowers the rate (22.5% -> 1.2%, odds x0."
+    )
+    assert "clones=on" in sentence(clones)
+
+
+def test_an_observer_that_matters_taints_what_was_measured_with_it():
+    found = report([12, 13], [11, 12], [1, 0], [0, 1])
+
+    assert sentence(found.effects.effects[1]).endswith(
+        "it is an observer, so what was measured with it on can't be trusted"
+    )
+
+
+def test_a_factor_that_raises_the_rate_is_said_to_raise_it():
+    found = report([1, 0], [12, 13], [0, 1], [11, 12])
+
+    assert "indexer=persistent: raises the rate" in render(found)
+
+
+def test_factors_that_do_nothing_are_no_proof_of_nothing():
+    found = report([6, 5], [5, 6], [6, 6], [5, 5])
+
+    assert headline(found) == (
+        "MATRIX: no factor is shown to move the rate; that is no proof that none does."
+    )
+    assert "indexer=persistent: not shown to matter" in render(found)
+
+
+def test_an_interaction_is_told_as_a_combination():
+    found = report([9, 9], [9, 9], [9, 9], [0, 0], interactions=[("indexer", "clones")])
+
+    told = sentence(found.effects.effects[2])
+    assert told.startswith("indexer=persistent with clones=on: their combination moves the rate")
+
+
+@pytest.mark.parametrize(
+    ("runs", "direction"), [(([4], [0], [4], [0]), "lowers"), (([0], [4], [0], [4]), "raises")]
+)
+def test_few_bad_sessions_are_told_by_exact_tables(runs, direction):
+    found = report(*runs)
+
+    assert sentence(found.effects.effects[0]).startswith(f"indexer=persistent: {direction}")
+    assert "exact tables, stratified" in render(found)
+
+
+def test_a_matrix_without_any_bad_session_says_nothing():
+    found = report([0], [0], [0], [0])
+
+    assert "nothing can be said" in sentence(found.effects.effects[0])
+
+
+def test_cells_are_shown_with_rates_and_a_cell_without_sessions_has_none():
+    found = report([12, 13], [1, 0], [6, 5], [0, 1])
+    empty = MatrixCell({"indexer": "x", "clones": "off"}, ArmCounts("x", (Run(0, 0),)))
+    told = render(MatrixReport("", found.factors, (*found.cells, empty), found.effects))
+
+    assert "transient   off     gpu-1  2     25/80 = 31.2%" in told
+    assert "0/0 = n/a" in told
+    assert "Firth logit on runs" in told
+    assert max(len(line) for line in told.splitlines()) <= 100
+
+
+def test_a_model_that_failed_is_told_and_the_cells_are_still_shown():
+    whole = report([12, 13], [1, 0], [6, 5], [0, 1])
+    failed = MatrixReport("m", whole.factors, whole.cells, None, failure="it did not converge")
+
+    assert headline(failed) == "MATRIX: no effect could be estimated: it did not converge."
+    assert "25/80" in render(failed)
+    assert as_json(failed)["effects"] == []
+    assert as_json(failed)["method"] is None
+
+
+def test_the_json_keeps_numbers_sentences_and_trials():
+    found = report([12, 13], [1, 0], [6, 5], [0, 1])
+
+    value = json.loads(json.dumps(as_json(found), allow_nan=False))
+
+    assert value["schema"] == "fleetctl.matrix/1"
+    assert value["cells"][0]["trials"] == ["", ""]
+    assert value["effects"][0]["sentence"] == sentence(found.effects.effects[0])
+    assert value["effects"][0]["p"] == pytest.approx(found.effects.effects[0].p)

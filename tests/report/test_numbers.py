@@ -1,0 +1,64 @@
+"""Numbers are spelled so that they neither flatter nor confuse."""
+
+import pytest
+
+from fleetctl.analysis.counts import Interval
+from fleetctl.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("share", "spelled"),
+    [
+        (0.15, "15%"),
+        (0.075, "7.5%"),
+        (0.009318, "0.93%"),
+        (0.0, "0%"),
+        (1.0, "100%"),
+        (None, "n/a"),
+    ],
+)
+def test_a_share_is_spelled_in_percent(share, spelled):
+    assert numbers.percent(share) == spelled
+
+
+@pytest.mark.parametrize(
+    ("p", "spelled"),
+    [
+        (0.100815, "= 0.10"),
+        (0.139833, "= 0.14"),
+        (0.081145, "= 0.081"),
+        (0.002827, "= 0.0028"),
+        (0.04996, "= 0.0500"),
+        (0.0499, "= 0.0499"),
+        (1e-9, "< 0.001"),
+        (None, "n/a"),
+    ],
+)
+def test_a_p_value_keeps_the_digits_that_count(p, spelled):
+    assert numbers.p_value(p) == spelled
+
+
+def test_a_probability_is_never_a_certainty():
+    assert numbers.probability(1.0) == "> 99.9%"
+    assert numbers.probability(0.0) == "< 0.1%"
+    assert numbers.probability(0.968) == "96.8%"
+
+
+def test_differences_carry_their_sign_and_unknown_intervals_say_so():
+    assert numbers.points(-0.075) == "-7.5"
+    assert numbers.points_interval(Interval(-0.198, 0.042)) == "-19.8 to +4.2 points"
+    assert numbers.points_interval(None) == numbers.percents(None) == "n/a"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "spelled"),
+    [(0.05, "share", "5%"), (0.2, "p", "p = 0.20"), (101.4, "ms", "101 ms"), (None, "ms", "n/a")],
+)
+def test_a_checks_number_has_its_unit(value, unit, spelled):
+    assert numbers.amount(value, unit) == spelled
+
+
+def test_no_sessions_are_no_zero_percent():
+    assert numbers.ratio(0, 0) == "0/0 = n/a"
+    assert numbers.count(1, "run") == "1 run"
+    assert numbers.count(2, "run") == "2 runs"

@@ -1,0 +1,135 @@
+"""The report as plain text."""
+
+from dataclasses import replace
+
+from fleetctl.analysis.effective import Difference, Kind
+from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
+from fleetctl.report import terminal
+from fleetctl.report.tables import Table
+
+
+def test_the_sentence_comes_first_then_the_numbers_then_why(report_of):
+    told = terminal.render(report_of([6, 5, 7], [2, 2, 5]))
+
+    places = [
+        told.index(part) for part in ("INCONCLUSIVE", "\nRates", "\nTrials", "\nWhy", "\nNext")
+    ]
+    assert places == sorted(places)
+    assert places[0] == 0
+
+
+def test_no_line_is_longer_than_a_hundred_columns(report_of, measured):
+    for report in (report_of([6, 5, 7], [2, 2, 5]), measured):
+        lines = [line for line in terminal.render(report).splitlines() if "CORRUPTION" not in line]
+        assert max(len(line) for line in lines) <= 100
+
+
+def test_both_views_of_the_counts_are_shown_with_what_they_assume(report_of):
+    told = terminal.render(report_of([6, 5, 7], [2, 2, 5]))
+
+    assert "95% CI, dispersion 1.00 on 4 df" in told
+    assert "p = 0.14 (t = -1.84 on 4 df, level 0.05)" in told
+    assert "Boschloo p = 0.081, Fisher p = 0.10" in told
+    assert "96.8%" in told
+
+
+def test_every_trial_shows_the_line_people_know_and_its_transcripts(measured):
+    told = terminal.render(measured)
+
+    lines = told.splitlines()
+    first = lines.index("Trials") + 1
+    assert lines[first : first + 2] == [
+        "   1  control    trials/0",
+        "      CORRUPTION sessions: 6/39 = 15.4%  (leak=6 no_tool=0 error=0"
+        " ok-ish[done/maxrounds]=33)  infra=1 (not counted)",
+    ]
+    places = [told.index(f"trials/{i}") for i in range(4)]
+    assert places == sorted(places)
+    assert "      not used because the unit restarted" in lines
+
+
+def test_the_classes_of_each_arm_add_up_to_its_sessions(measured):
+    told = terminal.render(measured).splitlines()
+
+    header = next(i for i, line in enumerate(told) if line == "Outcome classes")
+    for line in told[header + 2 : header + 4]:
+        assert sum(int(number) for number in line.split()[1:]) == 80
+
+
+def test_name_hypothesis_changes_and_notes_are_told(measured):
+    changed = (
+        Difference(Kind.PATCH, "indexer", "aa", "bb"),
+        Difference(Kind.CHANGE, "fp8", "without", "with"),
+    )
+
+    told = terminal.render(replace(measured, differences=changed))
+
+    assert "persistent_logits 20261129-1\nhypothesis: The buffer is the victim.\n" in told
+    assert "changed: patch indexer, aa -> bb\nchanged: fp8, without -> with" in told
+    assert told.endswith("- process hosts can't show a power cut\n")
+
+
+def test_checks_show_their_numbers_and_what_is_unknown_is_named(report_of):
+    facts = ArmFacts(client_lag_p99_ms=250.0, achieved_concurrency=0.99, unproven=())
+    slow = replace(facts, exposure=Exposure(in_flight_s=15.0), unproven=("flag of pid 7",))
+    facts = replace(facts, exposure=Exposure(in_flight_s=10.0))
+
+    told = terminal.render(report_of([6, 5, 7], [2, 2, 5], guards=GuardFacts(facts, slow)))
+    flat = " ".join(told.split())
+
+    assert "FAIL client's event-loop lag, 99th percentile 250 ms at most 100 ms" in flat
+    assert "ok concurrency reached 99% at least 95%" in flat
+    assert "note difference of time in flight per session 50% at most 10%" in flat
+    assert "FAIL what ran is what was asked for treatment: flag of pid 7" in flat
+    assert "ok treatment runs agree with each other p = 0.34 at least 0.05" in flat
+    assert "lower bound of its rate 8.6% above 1%" in flat
+    assert "not checked: no trial was disturbed;" in flat
+
+
+def test_an_empty_arm_is_shown_without_rates_or_comparison(report_of):
+    told = terminal.render(report_of([6, 5, 7], []))
+
+    assert "0/0 = n/a" in told
+    assert "Comparison" not in told
+
+
+def test_one_run_per_arm_shows_no_interval_it_can_not_know(report_of):
+    told = terminal.render(report_of([6], [2]))
+
+    assert "spread of runs unknown" in told
+    assert "not possible: no replication and no history" in told
+    assert "by 1 run per arm" in told
+    assert "not even a complete fix" in told
+
+
+def test_a_report_in_which_everything_was_checked_lists_nothing_as_unknown(measured):
+    known = tuple(replace(c, passed=True) for c in measured.judgement.checks)
+    report = replace(measured, judgement=replace(measured.judgement, checks=known))
+
+    assert "not checked" not in terminal.render(report)
+
+
+def test_an_evalue_and_an_undeclared_look_are_shown(measured):
+    numbers = measured.judgement.numbers
+    peeked = replace(numbers, evalue=3.26, comparison=replace(numbers.comparison, level=None))
+    report = replace(measured, judgement=replace(measured.judgement, numbers=peeked))
+
+    told = terminal.render(report)
+
+    assert "e-value of the random blocks" in told
+    assert "3.26" in told
+    assert "look not declared" in told
+
+
+def test_arms_too_large_for_boschloo_show_fisher_alone(report_of):
+    told = terminal.render(report_of([6] * 16, [6] * 16))
+
+    assert "Fisher p = 1.00" in told
+    assert "Boschloo" not in told
+
+
+def test_a_table_without_text_in_a_column_leaves_it_out():
+    lines = terminal.grid(Table("t", ("a", "b", "c"), (("1", "", "3"), ("2", "", ""))))
+
+    assert lines == ["a  c", "1  3", "2"]
+    assert terminal.grid(Table("t", ("a",), ())) == []
