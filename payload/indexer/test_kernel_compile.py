@@ -54,12 +54,13 @@ def kernels():
 
 def selection(module, k):
     cut = module.Cut.of(131072, k)
-    types = {"logits": F32, "scores": F32, "lengths": I32, "maxima": F32, "out": I32}
+    types = dict.fromkeys(("logits", "scores", "maxima", "coarse"), F32)
+    types |= {"lengths": I32, "out": I32}
     integers = ("k", "divisor", "logits_stride", "scores_stride", "maxima_stride", "out_stride")
     types |= dict.fromkeys(integers, "i32")
-    maxima = {"FAN": cut.fan, "BLOCK": module.MAXIMA_TILE // cut.fan, "VECTOR": cut.vector}
+    maxima = {"FAN": cut.fan, "BLOCK": module.MAXIMA_TILE, "VECTOR": cut.vector, "BOTH": True}
     pick = {"K": cut.chosen, "TOP": cut.top, "LEVELS": cut.levels, "WIDTH": cut.width}
-    pick |= {"FAN": cut.fan, "LANES": module.LANES, "VECTOR": cut.vector}
+    pick |= {"FAN": cut.fan, "VECTOR": cut.vector}
     return [
         (f"maxima {k}", module._maxima_kernel, types, maxima, 4),
         (f"pick {k}", module._pick_kernel, types, pick, cut.warps),

@@ -56,13 +56,13 @@ def test_scores_are_true_at_the_production_shape(index_logits, key_format):
 
 
 def test_columns_past_the_longest_context_stay_untouched(index_logits, key_format):
-    case = random_case([5, 70], key_format, heads=16, dim=16, device=DEVICE, columns=1000)
+    case = random_case([5, 70], key_format, heads=16, dim=32, device=DEVICE, columns=1000)
 
     check(index_logits, case)
 
 
 def test_an_output_may_be_a_slice_of_a_wider_buffer(index_logits, key_format):
-    case = random_case([130, 64], key_format, heads=16, dim=16, device=DEVICE)
+    case = random_case([130, 64], key_format, heads=16, dim=32, device=DEVICE)
     wide = torch.full((2, 256), float("nan"), device=DEVICE)
 
     check(index_logits, case, out=wide[:, : case.columns])
@@ -71,7 +71,7 @@ def test_an_output_may_be_a_slice_of_a_wider_buffer(index_logits, key_format):
 
 
 def test_a_batch_of_padded_rows_writes_nothing(index_logits, key_format):
-    case = random_case([0, 0], key_format, heads=16, dim=16, device=DEVICE, columns=64)
+    case = random_case([0, 0], key_format, heads=16, dim=32, device=DEVICE, columns=64)
 
     check(index_logits, case)
 
@@ -102,7 +102,7 @@ def test_every_tiling_gives_the_true_scores(key_format, block_tokens, programs):
     def tiled(*inputs, out):
         return kernel.index_logits(*inputs, out=out, tiling=tiling)
 
-    check(tiled, random_case([700, 65, 0], key_format, heads=16, dim=16, device=DEVICE))
+    check(tiled, random_case([700, 65, 0], key_format, heads=16, dim=32, device=DEVICE))
 
 
 def test_folding_the_query_scale_into_the_weights_changes_no_score():
@@ -122,16 +122,17 @@ def test_folding_the_query_scale_into_the_weights_changes_no_score():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"q": torch.zeros(1, 24, 16)}, "power of two"),
-        ({"q": torch.zeros(1, 16, 8)}, "power of two"),
-        ({"q": torch.zeros(1, 16, 16, dtype=torch.bfloat16)}, "plain pages hold"),
+        ({"q": torch.zeros(1, 24, 32)}, "heads must be a power of two and at least 16"),
+        ({"q": torch.zeros(1, 16, 8)}, "dim must be a power of two and at least 16"),
+        ({"q": torch.zeros(1, 16, 16).to(torch.float8_e4m3fn)}, "dim .* at least 32"),
+        ({"q": torch.zeros(1, 16, 32, dtype=torch.bfloat16)}, "plain pages hold"),
         ({"weights": torch.zeros(1, 16, dtype=torch.bfloat16)}, "weights must be float32"),
-        ({"q": torch.zeros(1, 16, 32)[:, :, ::2]}, "contiguous"),
+        ({"q": torch.zeros(1, 16, 64)[:, :, ::2]}, "contiguous"),
         ({"page_table": torch.zeros(1, 4, dtype=torch.int32)[:, ::2]}, "contiguous"),
     ],
 )
 def test_the_kernel_says_which_input_it_was_not_written_for(change, message):
-    case = random_case([64], KeyFormat.FP32, heads=16, dim=16, device="cpu")
+    case = random_case([64], KeyFormat.FP32, heads=16, dim=32, device="cpu")
     inputs = {name: value for name, value in vars(case).items() if name != "columns"}
 
     with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from payload.indexer import reference, select_bisect
-from payload.indexer.select_bisect import Cut, Workspace
+from payload.indexer.select_cut import Cut, Workspace
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -163,13 +163,13 @@ def test_rows_too_long_for_one_level_of_maxima_take_more():
     columns, k = 300_000, 16
     logits = torch.randn(2, columns, device=DEVICE)
 
-    assert Cut.of(columns, k).levels == 2
+    assert Cut.of(columns, k).levels == 3
     check(select_bisect.select_topk, logits, ints(columns, 140_000), k)
 
 
 def test_a_k_whose_blocks_do_not_fit_on_chip_is_refused():
-    with pytest.raises(ValueError, match="at most 8192 for rows of 20000"):
-        Cut.of(20000, 9000)
+    with pytest.raises(ValueError, match="at most 4096 for rows of 20000"):
+        Cut.of(20000, 5000)
 
 
 def test_a_workspace_can_be_used_again_and_holds_no_secret_state():
