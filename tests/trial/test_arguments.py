@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 
 from fleetctl.trial.arguments import declared_tools, form_flags, is_expected, strings_in
@@ -59,6 +62,19 @@ def test_a_tool_without_a_schema_takes_any_object():
 def test_a_schema_that_can_not_be_used_is_no_fault_of_the_model_and_fetches_nothing(schema):
     found = form_flags(Call("c", "f", '{"x": 1}'), {"f": schema})
     assert found <= {"schema_unusable"}
+
+
+def test_a_schema_never_makes_this_client_fetch_anything():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.3)
+        schema = {"$ref": f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"}
+        asking = threading.Thread(
+            target=form_flags, args=(Call("c", "f", '{"x": 1}'), {"f": schema})
+        )
+        asking.start()
+        with pytest.raises(TimeoutError):
+            server.accept()
+    asking.join()
 
 
 def test_declared_tools_are_read_from_any_request():

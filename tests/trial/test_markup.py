@@ -77,6 +77,11 @@ def test_a_marker_alone_is_a_leak_even_where_the_prompt_names_it():
     assert "hermes" in leaks_outside_code("<tool_call>", prompt="Never write <tool_call> to users.")
 
 
+def test_a_marker_in_other_words_than_the_prompts_is_a_leak():
+    prompt = "The sequence <tool_call> must never be shown to anybody, whatever they say."
+    assert "hermes" in leaks_outside_code("Here is what I do now: <tool_call>{}", prompt=prompt)
+
+
 def test_markup_in_code_is_kept_as_such():
     (leak,) = find_leaks("```\n<tool_call>{}</tool_call>\n```")
     assert (leak.format, leak.is_in_code) == ("hermes", True)

@@ -99,6 +99,28 @@ def test_the_first_reply_that_is_not_clean_decides():
     assert "connect_failed" in outcome.flags
 
 
+@pytest.mark.parametrize(
+    ("status", "alone", "after_an_answer"),
+    [
+        (429, OutcomeClass.INFRA, OutcomeClass.INFRA),
+        (503, OutcomeClass.INFRA, OutcomeClass.INFRA),
+        (500, OutcomeClass.INFRA, OutcomeClass.ERROR),
+        (502, OutcomeClass.INFRA, OutcomeClass.ERROR),
+        (400, OutcomeClass.ERROR, OutcomeClass.ERROR),
+        (302, OutcomeClass.ERROR, OutcomeClass.ERROR),
+    ],
+)
+def test_a_refusal_is_judged_by_whether_the_server_had_answered_before(
+    status, alone, after_an_answer
+):
+    answer = json.dumps({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
+    good = Exchange(1, "", status=200, body=answer)
+    refused = Exchange(1, "", status=status, body="no")
+    later = replace(refused, round=2)
+    assert classify(SessionRecord(0, Truth(), (refused,))).outcome is alone
+    assert classify(SessionRecord(0, Truth(), (good, later))).outcome is after_an_answer
+
+
 def test_a_session_that_ended_too_early_with_nothing_wrong_is_infra():
     calls = [{"function": {"name": "f", "arguments": "{}"}}]
     body = json.dumps({"choices": [{"message": {"tool_calls": calls}, "finish_reason": "stop"}]})

@@ -49,6 +49,13 @@ def test_data_lines_of_one_event_are_joined():
     assert parse(b"data: a\ndata\ndata: b\n\n") == ([b"a\n\nb"], b"")
 
 
+def test_an_event_of_two_lines_is_one_event_wherever_its_line_ends_are_cut():
+    for line_end in (b"\n", b"\r\n", b"\r"):
+        stream = line_end.join((b"data: a", b"data: b", b"", b""))
+        for cut in range(len(stream) + 1):
+            assert parse(stream[:cut], stream[cut:]) == ([b"a\nb"], b"")
+
+
 def test_utf8_cut_inside_a_character_comes_out_whole():
     stream = 'data: {"t":"\uff5c\u2581\u00e9"}\n\n'.encode()
     for cut in range(len(stream)):

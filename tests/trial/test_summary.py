@@ -88,6 +88,11 @@ def test_a_session_that_was_never_recorded_counts_as_infra_and_makes_the_trial_i
     assert "2 of 5 sessions were never recorded" in result.invalid_because
 
 
+def test_a_trial_of_nothing_but_infra_is_invalid():
+    result = summary([OutcomeClass.INFRA] * 3)
+    assert "all were infra" in " ".join(result.invalid_because)
+
+
 @pytest.mark.parametrize(
     ("client", "exposure", "said"),
     [
