@@ -58,7 +58,7 @@ class RunningLab:
         return done.stdout
 
     def states(self) -> dict[str, HostState]:
-        return {host.record.name: host.state for host in self.lab.status().hosts}
+        return self.lab.states()
 
     def wait_until_active(self, name: str) -> None:
         """Wait until the decode service of a host runs."""

@@ -51,10 +51,10 @@ def up(
         raise typer.BadParameter(f"{kind}: it is namespaces or processes", param_hint="--kind")
     the_lab = _lab(directory)
     was_up = bool(the_lab.hosts)
-    status_now = the_lab.up(hosts, kind=Kind(kind) if kind else None)
+    the_lab.up(hosts, kind=Kind(kind) if kind else None)
     if was_up:
-        _say(f"the lab was up; it has {len(status_now.hosts)} hosts")
-    _print(status_now, as_json)
+        _say(f"the lab was up; it has {len(the_lab.hosts)} hosts")
+    _print(the_lab.status(), as_json)
 
 
 @lab.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,18 @@ from fleetctl.errors import LabError
 from fleetctl.lab.backends import backend_for
 from fleetctl.lab.files import remove_directory
 from fleetctl.lab.network import tokens_of
-from fleetctl.lab.paths import LabPaths
+from fleetctl.lab.paths import PROBE_PREFIX, LabPaths
 from fleetctl.lab.processes import pids_of_lab
-from fleetctl.lab.record import Kind, LabRecord, read_record, record_path
+from fleetctl.lab.record import (
+    Kind,
+    LabRecord,
+    read_record,
+    record_path,
+    unfinished_record_path,
+)
+
+STRAGGLERS_DEADLINE_S = 5.0
+STRAGGLERS_POLL_S = 0.02
 
 
 def clear(directory: Path, clock: Clock) -> bool:
@@ -25,9 +35,21 @@ def clear(directory: Path, clock: Clock) -> bool:
         LabError: something could not be removed; the record is still there.
     """
     records = _records(directory)
-    for record in records:
-        backend_for(directory, record, clock).discard_all()
-    return _remove_files(directory) or bool(records)
+    deadline_s = clock.monotonic_s() + STRAGGLERS_DEADLINE_S
+    while True:
+        for record in records:
+            backend_for(directory, record, clock).discard_all()
+        try:
+            return _remove_files(directory) or bool(records)
+        except OSError as busy:
+            # a program that a killed controller had just started still writes its file
+            if busy.errno != errno.ENOTEMPTY or clock.monotonic_s() > deadline_s:
+                raise LabError(
+                    f"cannot remove {busy.filename}",
+                    why=str(busy.strerror),
+                    next_step=f"fleetctl lab down --dir {directory}",
+                ) from busy
+            clock.sleep(STRAGGLERS_POLL_S)
 
 
 def _records(directory: Path) -> list[LabRecord]:
@@ -43,10 +65,13 @@ def _records(directory: Path) -> list[LabRecord]:
 
 def _remove_files(directory: Path) -> bool:
     paths = LabPaths(directory)
+    for probe in directory.glob(f"{PROBE_PREFIX}*"):
+        remove_directory(probe)
     existed = record_path(directory).exists() or paths.hosts.exists()
     remove_directory(paths.hosts)
     public = paths.identity.with_name(f"{paths.identity.name}.pub")
-    for file in (paths.inventory, paths.known_hosts, paths.identity, public):
+    unfinished = unfinished_record_path(directory)
+    for file in (paths.inventory, paths.known_hosts, paths.identity, public, unfinished):
         file.unlink(missing_ok=True)
     # last, because it is what a repeated `down` goes by
     record_path(directory).unlink(missing_ok=True)

@@ -96,7 +96,7 @@ class Lab:
         python: Path | None = None,
         tree_source: Path | None = None,
         disk_bytes: int | None = None,
-    ) -> LabStatus:
+    ) -> None:
         """Bring the lab to at least `hosts` hosts, all of which answer; keeps what is there.
 
         Args:
@@ -128,7 +128,6 @@ class Lab:
                 raising.raise_all(source)
             finally:
                 self._write_access(raising.keeper.record)
-        return self.status()
 
     def down(self) -> bool:
         """Remove the lab and everything it has on this machine; tell whether there was any.
@@ -143,8 +142,15 @@ class Lab:
         with self._locked():
             return clear(self.directory, self.clock)
 
+    def states(self) -> dict[str, HostState]:
+        """Return the state of each host by name, without a login."""
+        record = read_record(self.directory)
+        if record is None:
+            return {}
+        return {host.name: self._state(record, host) for host in record.hosts}
+
     def status(self) -> LabStatus:
-        """Look at every host, several at a time."""
+        """Look at every host, several at a time, and ask each what its service does."""
         record = read_record(self.directory)
         if record is None:
             return LabStatus(self.directory, kind=None)
@@ -257,13 +263,18 @@ class Lab:
         self.paths.inventory.write_text(text, encoding="utf-8")
 
     def _look(self, record: LabRecord, host: HostRecord) -> HostStatus:
-        state = self._backend(record).state(host)
+        state = self._state(record, host)
         if state is not HostState.UP:
             return HostStatus(host, state, UNKNOWN)
-        if not answers(host.address, host.port, timeout_s=KNOCK_TIMEOUT_S):
-            return HostStatus(host, HostState.SILENT, UNKNOWN)
         argv = ssh_argv(self.paths, record, host, ["systemctl", "is-active", UNIT])
         return HostStatus(host, state, unit_state(argv, deadline_s=UNIT_DEADLINE_S))
+
+    def _state(self, record: LabRecord, host: HostRecord) -> HostState:
+        state = self._backend(record).state(host)
+        if state is not HostState.UP:
+            return state
+        answered = answers(host.address, host.port, timeout_s=KNOCK_TIMEOUT_S)
+        return state if answered else HostState.SILENT
 
 
 def _stale_hosts(record: LabRecord) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+PROBE_PREFIX = ".probe-"  # directories in which it is tried what the machine permits
+
 
 @dataclass(frozen=True)
 class LabPaths:

@@ -13,6 +13,7 @@ from fleetctl.errors import LabError
 from fleetctl.lab.cgroup import find_cgroup2
 from fleetctl.lab.commands import find_program, require_program
 from fleetctl.lab.namespaces import UNSHARE, systemd_program
+from fleetctl.lab.paths import PROBE_PREFIX
 from fleetctl.lab.record import Kind
 
 PROBE = Path(__file__).with_name("namespace_probe.sh")
@@ -75,7 +76,7 @@ def what_is_permitted(directory: Path) -> Permitted:
 
 def _try(directory: Path, cgroup: Path, *options: str) -> str:
     """Return why a host is not possible; empty if it is."""
-    with tempfile.TemporaryDirectory(prefix=".probe-", dir=directory) as probe:
+    with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=directory) as probe:
         upper = Path(probe, "disk", "upper")
         (upper / "etc").mkdir(parents=True)
         for name in ("disk/work", "root"):

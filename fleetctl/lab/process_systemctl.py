@@ -25,10 +25,11 @@ from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
 KEPT_VARIABLES = ("PATH", "LANG", "FLEETCTL_LAB_HOST")
-# the replacement's own pace is made for containers: half a second for each start
-PACE = ("MinimumYield=0.05", "InitLoopSleep=1")
+# the replacement's own pace is made for containers: it rests half a second after each start, and
+# before each stop it reads all of /proc a hundred times to find processes at any depth
+PACE = ("MinimumYield=0.05", "InitLoopSleep=1", "PROC_MAX_DEPTH=10")
 STAMP_PERIOD_S = 0.1
-BOOT = "boot"
+BOOT = "@boot"  # no word that anybody would say to systemctl
 INIT = "init"
 # of the replacement's verbs those that stay within the host: `halt`, for one, signals the
 # first process of the machine
@@ -108,10 +109,11 @@ def times_path(host_dir: Path, unit: str) -> Path:
 def main(arguments: list[str]) -> int:
     """Run one systemctl command for the host."""
     host_dir, words = Path(arguments[0]), arguments[1:]
-    if words == [BOOT]:
-        words = _become_first_process(host_dir)
+    is_first_process = words == [BOOT]
+    if is_first_process:
+        _become_first_process(host_dir)
+        words = [INIT]
     manager: Any = importlib.import_module("systemctl2.systemctl3")
-    is_first_process = words == [INIT]
     _extend(manager, host_dir, is_first_process=is_first_process)
     _confine(manager, VERBS | {INIT} if is_first_process else VERBS)
     os.environ |= {"LANG": os.environ.get("LANG", "C.UTF-8")}
@@ -123,13 +125,12 @@ def main(arguments: list[str]) -> int:
     return int(manager.main() or 0)
 
 
-def _become_first_process(host_dir: Path) -> list[str]:
+def _become_first_process(host_dir: Path) -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     threading.Thread(target=_stamp_logs, args=(host_dir,), daemon=True).start()
-    return [INIT]
 
 
 def _stamp_logs(host_dir: Path) -> None:

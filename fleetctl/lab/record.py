@@ -161,10 +161,14 @@ def record_path(directory: Path) -> Path:
     return directory / "lab.json"
 
 
+def unfinished_record_path(directory: Path) -> Path:
+    """Return where a record is written before it takes its place; the lab's lock is held then."""
+    return directory / ".lab.json.new"
+
+
 def write_record(directory: Path, record: LabRecord) -> None:
     """Replace the record atomically and make it durable: acts rely on it being there."""
-    path = record_path(directory)
-    temporary = path.with_name(f".lab.json.{os.getpid()}")
+    path, temporary = record_path(directory), unfinished_record_path(directory)
     with temporary.open("w", encoding="utf-8") as out:
         json.dump({"version": 1, **asdict(record)}, out, indent=2)
         out.write("\n")

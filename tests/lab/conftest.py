@@ -15,7 +15,7 @@ def namespace_lab(request, permitted_kinds):
     return request.getfixturevalue("lab_hosts")
 
 
-@pytest.fixture
-def process_lab(fresh_lab):
-    """A lab of one process host for this test."""
-    return fresh_lab(1, kind=Kind.PROCESSES)
+@pytest.fixture(scope="module")
+def process_lab(labs, permitted_kinds):
+    """A lab of one process host for the tests of a module."""
+    return labs.up(1, kind=Kind.PROCESSES)

@@ -18,7 +18,7 @@ from fleetctl.lab import HostState, Kind, Lab
 from fleetctl.lab.machine import pids_matching
 from fleetctl.lab.record import UNIT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
 
 
@@ -127,11 +127,11 @@ def test_up_keeps_hosts_boots_killed_ones_and_adds_what_is_missing(fresh_lab, la
     source = running.lab.directory.parent / "other"
     shutil.copytree(labs.standin, source)
     (source / "indexer" / "another.py").write_text("NAME = 'another'\n")
-    status = running.lab.up(2, tree_source=source)
+    running.lab.up(2, tree_source=source)
     assert running.states() == {"lab-1": HostState.UP, "lab-2": HostState.UP}
     assert running.run("lab-1", f"cat {tree}/kept") == "kept\n"
     # lab-1 still has the tree it was made with, and status compares each with its own source
-    assert status.stale_hosts == ()
+    assert running.lab.status().stale_hosts == ()
     (source / "indexer" / "another.py").write_text("NAME = 'changed'\n")
     assert running.lab.status().stale_hosts == ("lab-2",)
 
@@ -142,7 +142,7 @@ def test_a_host_that_stops_by_itself_is_told_from_a_killed_one(fresh_lab, lab_ki
         argv = running.lab.ssh_argv("lab-1", ["systemctl --force --force poweroff"])
         subprocess.run(argv, capture_output=True, check=False)  # the host can't say goodbye
     else:
-        first = rb"\0" + bytes(running.lab.disk("lab-1")) + rb"\0boot\0"
+        first = rb"\0" + bytes(running.lab.disk("lab-1")) + rb"\0@boot\0"
         for pid in pids_matching("cmdline", re.compile(first)):
             os.kill(pid, signal.SIGTERM)
     wait_for_state(running, HostState.STOPPED)
