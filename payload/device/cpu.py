@@ -136,6 +136,7 @@ class CpuDevice:
     """Two worker threads as streams, and an arena for each as graph memory."""
 
     def __init__(self, *, overlap: bool, arena_bytes: int = ARENA_BYTES) -> None:
+        torch.set_num_threads(1)  # a kernel runs on its stream's thread, and on no other
         self.torch_device = torch.device("cpu")
         self.overlaps = overlap
         self._arenas = {MAIN: Arena(arena_bytes), SIDE: Arena(arena_bytes)}

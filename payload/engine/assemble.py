@@ -58,7 +58,6 @@ def choose_device(flags: Flags) -> Device:
     overlap = flags.overlap is not False
     if torch.cuda.is_available():
         return CudaDevice(overlap=overlap)
-    torch.set_num_threads(1)  # one thread is one stream
     return CpuDevice(overlap=overlap)
 
 
