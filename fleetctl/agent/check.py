@@ -9,8 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import secrets
-import shutil
 import subprocess
 import sys
 from pathlib import PurePosixPath
@@ -91,14 +89,10 @@ def _check_shell(file: StagedFile) -> list[Finding]:
 
 def _check_unit(edges: Edges, file: StagedFile) -> list[Finding]:
     """Let systemd read a copy of the same name; what it says about other units is left out."""
-    folder = edges.state.path / "scratch" / secrets.token_hex(16)
     name = PurePosixPath(file.path).name
-    folder.mkdir(mode=0o700)
-    try:
+    with edges.state.staging(edges.clock) as folder:
         (folder / name).write_bytes(file.content)
         said = _run(["systemd-analyze", "verify", "--man=no", str(folder / name)], b"")
-    finally:
-        shutil.rmtree(folder)
     if said.exit_code == MISSING:
         return []
     own = [line for line in said.errors.splitlines() if name in line]

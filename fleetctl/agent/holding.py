@@ -198,8 +198,6 @@ def recover(edges: Edges) -> Restored:
     """Restore what a reboot interrupted, before the services start."""
     manner = Manner("the host was rebooted", OnConflict.REPORT, at_boot=True)
     with edges.state.locked(edges.clock, wait_s=None):
-        with edges.state.leases_locked():
-            edges.state.clear_scratch()
         dead = [r.lease.id for r in edges.leases.all() if edges.leases.remaining_s(r) <= 0]
         parts = [_recovered(edges, lease_id, manner) for lease_id in dead]
         parts += [_recovered(edges, lease_id, manner) for lease_id in edges.leases.unreadable()]

@@ -5,9 +5,10 @@ STATE/                   0700
   lock                   flock: whoever changes the host or a journal holds it
   lease-lock             flock: held for the instant in which a lease record is changed
   objects/SHA256         before-images and new files
-  leases/ID.json         live leases
+  leases/ID.json         live leases; ID.ending once their end has begun
   transactions/ID/       journal, reserve of disk space, by-hand.sh
-  scratch/               temporary files of ours
+  scratch/               files that are being written, under the lock
+  staging/               files that are being checked, without it
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Iterator
 from fleetctl.clock import Clock
 from fleetctl.errors import HostError
 
-FOLDERS = ("agent", "objects", "leases", "transactions", "scratch")
+FOLDERS = ("agent", "objects", "leases", "transactions", "scratch", "staging")
+STALE_S = 600.0
 
 
 class StateRefused(HostError):
@@ -137,13 +139,27 @@ class StateDir:
             os.close(fd)
         temp.rename(path)
 
-    def clear_scratch(self) -> None:
-        """Remove what killed processes left; both locks must be held."""
+    @contextmanager
+    def staging(self, clock: Clock) -> Iterator[Path]:
+        """Yield a directory for files that are only looked at; needs no lock."""
+        folder = self.path / "staging" / f"{clock.now_s():.0f}-{secrets.token_hex(16)}"
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+    def clear(self, clock: Clock) -> None:
+        """Remove what killed processes left; the lock must be held."""
         for temp in (self.path / "scratch").iterdir():
             if temp.is_dir():
                 shutil.rmtree(temp)
             else:
                 temp.unlink()
+        for folder in (self.path / "staging").iterdir():
+            started_s = float(folder.name.partition("-")[0])
+            if abs(clock.now_s() - started_s) > STALE_S:
+                shutil.rmtree(folder)
 
 
 def write_all(fd: int, content: bytes) -> None:

@@ -104,10 +104,11 @@ def _held_file(edges: Edges, before: FileBefore) -> HeldFile:
 
 
 def tidy(edges: Edges) -> None:
-    """Remove objects that nothing can need any more, and all but the last journals that are over.
+    """Remove left-overs, objects that nothing can need any more, and all but the last journals.
 
     Where any journal is damaged everything stays, for restoring by hand.
     """
+    edges.state.clear(edges.clock)
     found = all_newest_first(edges)
     if any(t.state is State.DAMAGED for t in found):
         return
