@@ -12,7 +12,7 @@ from fleetctl.analysis.history import Dispersion
 
 
 class Word(enum.StrEnum):
-    """The verdict; see docs/statistics.md for the rules, which are tried from top to bottom."""
+    """The verdict; its rules are tried from top to bottom (`verdict`)."""
 
     INVALID = "invalid"
     ELIMINATED = "eliminated"

@@ -19,6 +19,7 @@ from fleetctl.analysis.strata import TwoByTwo, exact_conditional_p
 from fleetctl.errors import InputError
 
 FEWEST_BAD_FOR_A_MODEL = 10
+NEXT_TO_NOTHING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ def firth_fit(
     if np.linalg.matrix_rank(full) < full.shape[1]:
         raise _unusable("some effects can't be told apart", "two of them vary only together")
     weights = np.concatenate([bad, np.asarray(sessions) - np.asarray(bad)]).astype(float)
+    # The library wants both outcomes to occur; Firth's estimate exists without, next to this one.
+    weights = np.where(np.concatenate([seen, seen]), np.maximum(weights, NEXT_TO_NOTHING), 0.0)
     outcome = np.repeat([1, 0], len(bad))
     # The default gtol 1e-4 gives four digits; 1e-8 fails on one ordinary table in sixty.
     model = FirthLogisticRegression(gtol=1e-6, max_iter=200)

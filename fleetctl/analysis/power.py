@@ -20,7 +20,7 @@ from fleetctl.analysis.history import Dispersion
 
 MOST_RUNS = 100
 NEGLIGIBLE = 1e-9
-MOST_TOTALS = 300
+MOST_TOTALS = 150
 COMPLETE_FIX_SHARE = 0.2
 RHOS = (0.0, 0.02, 0.05)
 
@@ -99,12 +99,14 @@ def power(p1: float, p2: float, runs: int, assumed: Assumed) -> float:
     ratio = _squared_z(xb[:, None], xc[None, :], n) / stats.t.isf(assumed.alpha / 2, df) ** 2
     telling = (runs - 1) * (_varies(xb, n)[:, None] + _varies(xc, n)[None, :])
     spare = (ratio * df - d0 * phi0) / assumed.design_effect
-    seen = np.where(telling > 0, stats.chi2.cdf(spare, np.maximum(telling, 1)), spare > 0)
-    return float(mass_b @ np.where(ratio > 1, seen, 0.0) @ mass_c)
+    seen = np.where(ratio > 1, spare > 0, 0.0)
+    told = (ratio > 1) & (spare > 0) & (telling > 0)
+    seen[told] = special.chdtr(telling[told], spare[told])
+    return float(mass_b @ seen @ mass_c)
 
 
 def _likely_totals(p: float, runs: int, assumed: Assumed) -> tuple[np.ndarray, np.ndarray]:
-    """Return totals that can happen, at most some hundreds, and the probability of each."""
+    """Return totals that can happen, at most 300, and the probability of each."""
     pmf = total_pmf(p, assumed.rho, runs, assumed.sessions)
     likely = np.flatnonzero(pmf > NEGLIGIBLE)
     first, last = int(likely[0]), int(likely[-1]) + 1
@@ -161,7 +163,7 @@ def smallest_visible(p1: float, runs: int, assumed: Assumed) -> float | None:
         return None
     if lacking(just_above_zero) > 0:
         return 0.0
-    return float(optimize.brentq(lacking, just_above_zero, p1, xtol=1e-5))
+    return float(optimize.brentq(lacking, just_above_zero, p1, xtol=1e-4 * p1))
 
 
 class PowerRow(NamedTuple):

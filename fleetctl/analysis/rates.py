@@ -56,7 +56,7 @@ def lower_bound(x: float, n: float, conf: float = 0.95) -> float:
 
 def prob_at_least_one(p: float, n: int) -> float:
     """Return the probability that a fault of rate `p` shows in `n` independent sessions."""
-    return float(-special.expm1(n * special.log1p(-p))) if p < 1 else float(n > 0)
+    return 1 - math.exp(n * math.log1p(-p)) if p < 1 else float(n > 0)
 
 
 def clean_sessions_needed(p_max: float, alpha: float = 0.05, events_allowed: int = 0) -> int:

@@ -133,6 +133,21 @@ def test_a_model_without_an_answer_is_an_error_and_not_a_blank(monkeypatch):
         firth_fit([[0], [1]], [18, 9], [120, 120])
 
 
+@pytest.mark.parametrize(("x0", "x1"), [(0, 0), (40, 40), (18, 0), (0, 40), (5, 7)])
+def test_a_two_by_two_table_is_half_a_session_added_to_each_cell(x0, x1):
+    fit = firth_fit([[0], [1]], [x0, x1], [40, 40])
+
+    expected = math.log((x1 + 0.5) / (40.5 - x1)) - math.log((x0 + 0.5) / (40.5 - x0))
+    assert fit.coefficients[0] == pytest.approx(expected, abs=1e-5)
+    assert (fit.p[0] > 0.99) == (x0 == x1)
+
+
+def test_a_matrix_in_which_every_session_is_bad_has_no_effect_rather_than_a_crash():
+    found = matrix_effects([PATCH, CLONES], cells([40], [40], [40], [40]))
+
+    assert [effect.p for effect in found.effects] == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
 def test_an_unknown_p_stays_unknown_and_is_no_comparison():
     assert adjust_p([0.01, None, 0.04]) == pytest.approx((0.02, None, 0.04))
     assert adjust_p([None, None]) == (None, None)
