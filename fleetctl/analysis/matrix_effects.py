@@ -190,6 +190,15 @@ def _at(cell: MatrixCell, term: Term) -> bool:
     return all(cell.levels[factor] == level for factor, level in term)
 
 
+def _coded(cell: MatrixCell, term: Term, share: Mapping[str, float]) -> float:
+    """Return the column of a term: 1 at its level, less the share of cells there.
+
+    Centred, a main effect is the average over the other factor's levels even when their
+    interaction is in the model.
+    """
+    return math.prod((cell.levels[name] == level) - share[name] for name, level in term)
+
+
 def _firth_effects(
     factors: Sequence[Factor],
     cells: Sequence[MatrixCell],
@@ -198,9 +207,10 @@ def _firth_effects(
 ) -> MatrixEffects:
     terms = _terms(factors, interactions)
     hosts = sorted({cell.block for cell in cells})[1:]
+    share = {factor.name: 1 / len(factor.levels) for factor in factors}
     rows = [(cell, run) for cell in cells for run in cell.counts.clusters]
     design = [
-        [*(float(_at(cell, term)) for term in terms), *(float(cell.block == h) for h in hosts)]
+        [*(_coded(cell, term, share) for term in terms), *(float(cell.block == h) for h in hosts)]
         for cell, _ in rows
     ]
     bad, sessions = [run.bad for _, run in rows], [run.sessions for _, run in rows]

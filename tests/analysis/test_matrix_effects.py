@@ -79,6 +79,16 @@ def test_declared_interactions_and_hosts_enter_the_model():
     assert found.df == 16 - 5
 
 
+def test_a_main_effect_is_the_average_over_the_other_factor_even_with_their_interaction():
+    counts = cells([12, 12], [4, 4], [12, 12], [12, 12])
+
+    (patch, clones, both) = matrix_effects([PATCH, CLONES], counts, [("patch", "clones")]).effects
+
+    assert patch.log_odds == pytest.approx(-both.log_odds / 2, abs=0.01)
+    assert clones.log_odds == pytest.approx(both.log_odds / 2, abs=0.01)
+    assert patch.p < 0.05
+
+
 def test_few_bad_sessions_are_told_by_exact_tables_inside_strata():
     found = matrix_effects([PATCH, CLONES], cells([3], [0], [4], [0]))
 
