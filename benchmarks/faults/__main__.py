@@ -1,0 +1,148 @@
+"""The campaign's command line.
+
+python -m benchmarks.faults --faults 2000            on lab hosts, all kinds; minutes to hours
+python -m benchmarks.faults --plain --faults 40      on directories, kills only; about a minute
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.faults import inside, outside
+from benchmarks.faults.campaign import Order, run, table
+from benchmarks.faults.fault import Fault, Kind
+from benchmarks.faults.killing import Call, CallKind, killable_calls
+from benchmarks.faults.lab_site import open_lab
+from benchmarks.faults.plain import plain_site
+from benchmarks.faults.site import Site
+from fleetctl.lab import Lab
+
+SMALL_DISK_BYTES = 96 * 1024 * 1024
+LAB_KINDS: dict[str, Kind] = {
+    "controller SIGKILL at a journal entry": outside.kill_controller,
+    "network cut": outside.cut_network,
+    "frozen sshd": outside.freeze_sshd,
+    "power cut and boot": outside.cut_power,
+    "power cut during the recovery of a power cut": outside.cut_power_twice,
+    "two controllers at once": outside.two_controllers,
+    "agent OOM-killed at a random moment": outside.kill_agent,
+    "service OOM-killed at a random moment": inside.kill_service,
+    "read-only tree before the apply": inside.apply_read_only,
+    "read-only tree after the apply": inside.make_read_only,
+    "immutable file": inside.make_immutable,
+    "clock jump": inside.jump_clock,
+    "new service never stops": inside.never_stop,
+    "old service never stops": inside.hang_before,
+    "unit masked": inside.mask_unit,
+    "crash loop or missing binary": inside.bad_service,
+    "human edit after the apply": inside.edit_by_hand,
+    "human edit during the apply": inside.edit_during,
+}
+SMALL_DISK_KINDS: dict[str, Kind] = {
+    "full disk before the apply": inside.fill_disk_before,
+    "full disk during the apply": inside.fill_disk_during,
+    "full disk after the apply": inside.fill_disk_after,
+}
+
+
+def main() -> int:
+    """Run a campaign; the exit code is the number of lost hosts, at most 100."""
+    options = _options()
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fleetctl-faults-") as root:
+        faults = (_plain if options.plain else _lab)(options, Path(root))
+    lost = [fault for fault in faults if fault.is_lost]
+    minutes = (time.monotonic() - started_s) / 60
+    if options.json:
+        json.dump([vars(fault) for fault in faults], sys.stdout)
+    else:
+        print(table(faults))
+        print(f"\n{len(faults)} faults in {minutes:.0f} min, {len(lost)} hosts lost")
+    return min(len(lost), 100)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("--faults", type=int, default=2000, help="how many to inject")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hosts", type=int, default=6, help="worked on at the same time")
+    parser.add_argument("--plain", action="store_true", help="directories instead of lab hosts")
+    parser.add_argument("--only", default="", help="kinds whose names contain this")
+    parser.add_argument("--json", action="store_true", help="print every fault, not the table")
+    return parser.parse_args()
+
+
+def _plain(options: argparse.Namespace, root: Path) -> list[Fault]:
+    sites = [plain_site(root, f"plain-{number}") for number in range(options.hosts)]
+    orders = _kills(sites[0], options.faults, options)
+    try:
+        return run(orders, sites, _report)
+    finally:
+        for site in sites:
+            site.close()
+
+
+def _lab(options: argparse.Namespace, root: Path) -> list[Fault]:
+    try:
+        sites = open_lab(root / "lab", options.hosts)
+        small = open_lab(root / "small", max(1, options.hosts // 6), disk_bytes=SMALL_DISK_BYTES)
+        others = _others(LAB_KINDS, options, share=0.30)
+        on_small = _others(SMALL_DISK_KINDS, options, share=0.03)
+        kills = _kills(sites[0], options.faults - len(others) - len(on_small), options)
+        faults = run([*others, *kills], sites, _report)
+        return faults + run(on_small, small, _report)
+    finally:
+        for name in ("lab", "small"):
+            Lab.at(root / name).down()
+
+
+def _kills(site: Site, count: int, options: argparse.Namespace) -> list[Order]:
+    """Return `count` kills, spread evenly over all calls; every call once if there is room."""
+    found = killable_calls(site)
+    all_calls = [
+        Order(kind, _at(inject, call), options.seed)
+        for kind, (inject, calls) in found.items()
+        if options.only in kind
+        for call in calls
+    ]
+    print(f"{len(all_calls)} calls to be killed at; {count} are tried", file=sys.stderr)
+    step = max(1.0, len(all_calls) / max(count, 1))
+    chosen = [all_calls[int(i * step)] for i in range(min(count, len(all_calls)))]
+    random.Random(options.seed).shuffle(chosen)
+    return chosen
+
+
+def _at(inject: CallKind, call: Call) -> Kind:
+    return lambda attempt: inject(attempt, call)
+
+
+def _others(kinds: dict[str, Kind], options: argparse.Namespace, *, share: float) -> list[Order]:
+    chosen = {name: kind for name, kind in kinds.items() if options.only in name}
+    each = max(1, round(options.faults * share / max(len(chosen), 1)))
+    return [
+        Order(name, kind, options.seed * 1000 + number)
+        for number in range(each)
+        for name, kind in chosen.items()
+    ]
+
+
+def _report(fault: Fault) -> None:
+    took = "not back" if fault.seconds is None else f"{fault.seconds:.1f} s"
+    mark = "LOST" if fault.is_lost else "late" if fault.is_late else "ok"
+    text = f"{mark} {fault.site}: {fault.kind}, {fault.detail}: {took}"
+    print(text, *_shortened(fault.wrong), sep="\n    ", file=sys.stderr, flush=True)
+
+
+def _shortened(wrong: Sequence[str]) -> list[str]:
+    return [line[:300] for line in wrong[:5]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
