@@ -23,6 +23,7 @@ from payload.engine.tokenizer import standard_tokenizer
 ROOT = Path(__file__).parents[2]
 TOKENIZER = standard_tokenizer()
 START_S = 120
+ORDERED = ("--runner", "payload.runner.ordered_streams")
 TOOL = {
     "type": "function",
     "function": {
@@ -96,8 +97,7 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     log = tmp_path_factory.mktemp("server") / "log"
-    runner = ("--runner", "payload.runner.ordered_streams")
-    server = Server(log, *runner, SGLANG_LOG_DECODE_GRAPH_KEY="1", SGLANG_TYPO="x").wait_until_up()
+    server = Server(log, *ORDERED, SGLANG_LOG_DECODE_GRAPH_KEY="1", SGLANG_TYPO="x").wait_until_up()
     yield server
     server.stop()
 
@@ -301,7 +301,7 @@ def test_the_log_proves_the_variants_and_shows_progress(server):
 
 
 def test_sigterm_drains_what_runs_and_takes_nothing_new(tmp_path):
-    server = Server(tmp_path / "log").wait_until_up()
+    server = Server(tmp_path / "log", *ORDERED).wait_until_up()
     answered, refused = [], []
 
     def long_reply():
