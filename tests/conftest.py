@@ -123,7 +123,8 @@ def _sweep() -> None:
     """End labs of pytest processes that were killed."""
     for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         pid = directory.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path("/proc", pid).exists():
+        is_ours = directory.stat().st_uid == os.geteuid()
+        if is_ours and pid.isdecimal() and not Path("/proc", pid).exists():
             Lab.at(directory / "lab").down()
             shutil.rmtree(directory, ignore_errors=True)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import re
 import secrets
 from dataclasses import replace
+from pathlib import Path
 
 from fleetctl.clock import Clock
 from fleetctl.errors import LabError
@@ -45,6 +47,7 @@ def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> 
     )
     if record.kind is Kind.PROCESSES:
         check_replacement()
+        _check_name(paths.directory)
         write_record(paths.directory, record)
         prepare_shared(backend_for(paths.directory, record, clock))
         return record
@@ -53,6 +56,17 @@ def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> 
         write_record(paths.directory, record)
         backend_for(paths.directory, record, clock).prepare()
     return record
+
+
+def _check_name(directory: Path) -> None:
+    """Refuse names that hosts of processes would have to quote in PATH, units and sshd_config."""
+    odd = sorted(set(re.sub(r"[A-Za-z0-9._/@+=-]", "", str(directory))))
+    if odd:
+        raise LabError(
+            f"will not make a lab of processes in {directory}",
+            why=f"their units and PATH can't hold these characters: {' '.join(map(repr, odd))}",
+            next_step="name another directory: --dir DIR",
+        )
 
 
 def prepare_shared(backend: HostBackend) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 
 from fleetctl.lab.paths import LabPaths
 from fleetctl.lab.record import UNIT, HostRecord, Kind, LabRecord
@@ -12,8 +11,8 @@ from fleetctl.lab.serving_tree import MODEL
 HEADER = "# Written by `fleetctl lab up`; changes are lost.\n"
 
 
-def inventory_text(paths: LabPaths, record: LabRecord) -> str:
-    """Return the inventory of a lab as TOML."""
+def inventory_text(paths: LabPaths, record: LabRecord, *, machine: str) -> str:
+    """Return the inventory of a lab on this machine as TOML."""
     shared: dict[str, object] = {
         "user": record.user,
         "known_hosts": str(paths.known_hosts),
@@ -30,7 +29,7 @@ def inventory_text(paths: LabPaths, record: LabRecord) -> str:
         first = next(iter(tables.values()))
         shared |= {key: value for key, value in first.items() if key != "address"}
         tables = {name: {"address": table["address"]} for name, table in tables.items()}
-    sections = [_section("defaults", shared, _labels(record))]
+    sections = [_section("defaults", shared, _labels(record, machine))]
     sections += [_section(f"hosts.{name}", table) for name, table in tables.items()]
     sections.append(_section("groups", {"lab": list(tables)}))
     return HEADER + "\n".join(sections)
@@ -46,17 +45,15 @@ def _of_host(host: HostRecord) -> dict[str, object]:
     }
 
 
-def _class(record: LabRecord) -> str:
-    return f"lab-{record.kind}"
-
-
 def _section(name: str, values: dict[str, object], *more: str) -> str:
     # strings, numbers and lists of strings are written alike in JSON and TOML
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     return "\n".join([f"[{name}]", *lines, *more, ""])
 
 
-def _labels(record: LabRecord) -> str:
+def _labels(record: LabRecord, machine: str) -> str:
     """Return the labels; hosts of one `machine` disturb each other and are measured in turn."""
-    machine = socket.gethostname()
-    return f'labels = {{ gpu = "none", class = "{_class(record)}", machine = "{machine}" }}'
+    labels = {"gpu": "none", "class": f"lab-{record.kind}", "machine": machine}
+    return (
+        f"labels = {{ {', '.join(f'{key} = {json.dumps(text)}' for key, text in labels.items())} }}"
+    )

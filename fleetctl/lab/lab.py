@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -259,7 +260,8 @@ class Lab:
         backend = self._backend(record)
         keys = "".join(backend.known_hosts(host) for host in made)
         self.paths.known_hosts.write_text(keys, encoding="ascii")
-        text = inventory_text(self.paths, replace(record, hosts=made))
+        shown = replace(record, hosts=made)
+        text = inventory_text(self.paths, shown, machine=socket.gethostname())
         self.paths.inventory.write_text(text, encoding="utf-8")
 
     def _look(self, record: LabRecord, host: HostRecord) -> HostStatus:

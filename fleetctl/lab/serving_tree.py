@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,8 +91,8 @@ def serve_script(service: Service) -> str:
 # To change a flag: edit its line, then `systemctl restart sglang-dsv4-decode.service`.
 set -euo pipefail
 
-PY={service.python}
-TREE={service.tree}
+PY={shlex.quote(service.python)}
+TREE={shlex.quote(service.tree)}
 PORT={service.port}
 
 export PYTHONPATH="$TREE/python"

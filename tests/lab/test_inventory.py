@@ -21,7 +21,7 @@ def namespace_record():
 
 
 def test_the_example_is_what_is_written():
-    assert EXAMPLE.read_text() == inventory_text(LAB, namespace_record())
+    assert EXAMPLE.read_text() == inventory_text(LAB, namespace_record(), machine="your-machine")
 
 
 def test_hosts_of_processes_differ_in_ports_and_trees():
@@ -32,7 +32,7 @@ def test_hosts_of_processes_differ_in_ports_and_trees():
     record = LabRecord(
         "5eed5eed", Kind.PROCESSES, "", "you", "/usr/bin/python3", hosts=tuple(hosts)
     )
-    inventory = tomllib.loads(inventory_text(LAB, record))
+    inventory = tomllib.loads(inventory_text(LAB, record, machine="m"))
     assert "port" not in inventory["defaults"]
     assert inventory["hosts"]["lab-2"] == {
         "address": "127.0.0.1",
@@ -45,5 +45,5 @@ def test_hosts_of_processes_differ_in_ports_and_trees():
 
 def test_a_path_with_quotes_and_backslashes_stays_what_it_is():
     odd = LabPaths(Path('/tmp/a "b" \\c/ü'))
-    inventory = tomllib.loads(inventory_text(odd, namespace_record()))
+    inventory = tomllib.loads(inventory_text(odd, namespace_record(), machine="m"))
     assert inventory["defaults"]["identity"] == str(odd.identity)

@@ -232,6 +232,22 @@ def test_a_directory_with_something_else_in_it_is_refused(labs, permitted_kinds)
     assert [entry.name for entry in directory.iterdir()] == ["thesis.tex"]
 
 
+def test_a_directory_with_an_odd_name_is_used_or_refused_at_once(labs, lab_kind):
+    directory = labs.new_directory() / "a b,c:\u00fc"
+    lab = Lab.at(directory)
+    if lab_kind is Kind.PROCESSES:
+        with pytest.raises(LabError, match="will not make a lab of processes") as refused:
+            lab.up(kind=lab_kind, tree_source=labs.standin)
+        assert refused.value.why.endswith("' ' ',' ':' '\u00fc'")
+    else:
+        lab.up(kind=lab_kind, tree_source=labs.standin)
+        assert lab.states() == {"lab-1": HostState.UP}
+        done = subprocess.run(lab.ssh_argv("lab-1", ["echo hi"]), capture_output=True, check=True)
+        assert done.stdout == b"hi\n"
+    lab.down()
+    assert not directory.exists()
+
+
 def test_an_unknown_host_is_named_with_those_that_are_there(lab_of_each_kind):
     with pytest.raises(LabError, match="unknown lab host: lab-9") as unknown:
         lab_of_each_kind.lab.kill("lab-9")
