@@ -8,8 +8,10 @@ cache several times, so each finds its inputs in device memory, as a decode step
 from __future__ import annotations
 
 import platform
+import shlex
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -130,6 +132,9 @@ def facts() -> dict[str, str]:
         check=True,
     )
     return {
+        "command": shlex.join(
+            ["python3", "-m", sys.modules["__main__"].__spec__.name, *sys.argv[1:]]
+        ),
         "gpu": properties.name,
         "multiprocessors": str(properties.multi_processor_count),
         "l2_bytes": str(properties.L2_cache_size),

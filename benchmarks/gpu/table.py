@@ -15,6 +15,7 @@ UNITS = {
     "bytes_per_s": ("TB/s", 1e-12, ".2f"),
     "of_copy": ("% of copy", 100, ".1f"),
     "of_limit": ("% of roofline", 100, ".1f"),
+    "over_captured": ("time over captured", 1, ".2f"),
     "times_ours": ("time over ours", 1, ".1f"),
 }
 

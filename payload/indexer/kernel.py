@@ -109,7 +109,7 @@ def _operand(dtype: torch.dtype) -> tl.dtype:
 def _check(q: Tensor, weights: Tensor, pages: layout.Planes, tensors: tuple[Tensor, ...]) -> None:
     heads, dim = q.shape[1:]
     least_dim = max(16, 32 // q.dtype.itemsize)
-    for name, size, least in (("heads", heads, 16), ("dim", dim, least_dim)):
+    for name, size, least in (("heads", heads, 1), ("dim", dim, least_dim)):
         if size < least or size & (size - 1):
             raise ValueError(f"{name} must be a power of two and at least {least}: {size}")
     if pages.scales is None and q.dtype is not pages.values.dtype:
@@ -134,8 +134,8 @@ def index_logits(
 ) -> Tensor:
     """Score every token of every row's context into `out` and return it.
 
-    As `reference.index_logits`, and: H and D are powers of two, H of at least 16 and D of at least
-    16, or 32 for fp8 queries (one step of the matrix units has 32 bytes); queries have the
+    As `reference.index_logits`, and: H and D are powers of two, and D is at least 16, or 32 for
+    fp8 queries (one step of the matrix units has 32 bytes); queries have the
     dtype of plain pages; for fp8 pages they are float8_e4m3fn as in production (one fp8 matrix
     product), or bf16, for which keys are widened on the fly. Columns at or past a row's length
     are neither read nor written. Nothing is allocated, so nothing can be shared by mistake.
