@@ -67,7 +67,10 @@ def status(directory: LabDir = DEFAULT_DIR, as_json: AsJson = False) -> None:
 def ssh(
     name: HostName,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND]...", help="What to run; default: a shell.", show_default=False
+        ),
     ] = None,
     directory: LabDir = DEFAULT_DIR,
 ) -> None:

@@ -1,0 +1,109 @@
+"""Trials as a run remembers them, and what is made of them for the verdict."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fleetctl.analysis.effective import Kind
+from fleetctl.spec.experiment import Experiment, Head, Observer
+from fleetctl.workflow.facts import (
+    TrialFacts,
+    arm_counts,
+    effective_differences,
+    guard_facts,
+)
+
+FACTS = TrialFacts(
+    trial="trials/001-control",
+    arm="control",
+    host="h",
+    host_class="c",
+    run_index=0,
+    block="",
+    block_runs=0,
+    started_s=1.0,
+    wall_s=2.0,
+    boot="b1",
+    corrupted=2,
+    counted=38,
+    infra=2,
+    planned=40,
+    counts={"leak": 2, "infra": 2, "done": 36},
+    line="CORRUPTION …",
+    exposure={"concurrency": 30.0, "tokens": 90.0, "rounds": 3.0, "in_flight_s": 5.0},
+    lag_p99_ms=4.0,
+    concurrency_share=1.0,
+    patches={"serve.x": "a" * 64},
+    processes=({"A": "1"},),
+    workload_sha256="w",
+)
+
+
+def treated(**changes) -> TrialFacts:
+    facts = {"arm": "treatment", "trial": "trials/002-treatment", "started_s": 2.0, "boot": "b2"}
+    return dataclasses.replace(FACTS, **{**facts, **changes})
+
+
+def experiment(**changes) -> Experiment:
+    return Experiment(experiment=Head(name="e", target="t"), **changes)
+
+
+def test_facts_survive_the_disk():
+    assert TrialFacts.from_json(json.loads(json.dumps(FACTS.to_json()))) == FACTS
+
+
+def test_infra_is_neither_corrupt_nor_clean():
+    (run,) = arm_counts([FACTS], "control").runs
+
+    assert (run.bad, run.sessions, run.infra) == (2, 38, 2)
+
+
+def test_runs_of_one_boot_are_one_cluster():
+    again = dataclasses.replace(FACTS, started_s=3.0, trial="trials/003-control")
+
+    assert len(arm_counts([FACTS, again], "control").clusters) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, []),
+        ({"patches": {"serve.x": "b" * 64}}, [Kind.PATCH]),
+        ({"processes": ({"A": "0"},)}, [Kind.FLAG]),
+        ({"processes": ({"A": "1"}, {})}, [Kind.MIXED]),
+        ({"workload_sha256": "v"}, [Kind.WORKLOAD]),
+        ({"host_class": "d"}, [Kind.HOST_CLASS]),
+    ],
+)
+def test_what_differs_is_read_back_not_declared(changes, kinds):
+    found = effective_differences([FACTS, treated(**changes)], [])
+
+    assert [difference.kind for difference in found] == kinds
+
+
+def test_until_both_arms_have_run_nothing_is_known_to_differ():
+    assert effective_differences([FACTS], []) is None
+
+
+def test_an_observer_counts_as_on_only_where_every_process_has_it_on():
+    spec = experiment(observer=(Observer(flag="A"),))
+    on = guard_facts(spec, [FACTS, treated()], given_up_runs=0, perturbing=())
+    off = guard_facts(
+        spec, [FACTS, treated(processes=({"A": "0"},))], given_up_runs=0, perturbing=()
+    )
+
+    assert on.observers == ("A",)
+    assert off.observers == ()
+
+
+def test_what_happened_in_a_trial_names_the_trial():
+    facts = guard_facts(
+        experiment(),
+        [dataclasses.replace(FACTS, disturbances=("h: the unit was restarted",)), treated()],
+        given_up_runs=0,
+        perturbing=(),
+    )
+
+    assert facts.control.disturbances == ("trials/001-control: h: the unit was restarted",)
+    assert facts.orders == ("AB",)
