@@ -68,6 +68,7 @@ class Conversation:
         self._stderr = MarkedStream(call.mark.printed)
         self._outgoing = memoryview(b"")
         self._answered = False
+        self._was_sent = False
         self._over = False
 
     def complete(self) -> Completed:
@@ -79,6 +80,7 @@ class Conversation:
         try:
             self._await(self._is_greeted, self._context.limits.shell_deadline_s)
             self._outgoing = memoryview(self._call.framed_stdin)
+            self._was_sent = True
             self._await(self._is_complete, self._call.deadline_s)
             return self._completed()
         except _TimeIsUp:
@@ -88,6 +90,10 @@ class Conversation:
             raise
         finally:
             self._pipe.close()
+
+    def is_served(self) -> bool:
+        """Say whether the host gave this call a session and works on it."""
+        return self._stdout.greeted and self._stdout.stage is not Stage.ENDED
 
     def _is_greeted(self) -> bool:
         return self._stdout.greeted or self._stdout.stage is Stage.ENDED
@@ -190,7 +196,7 @@ class Conversation:
         return self._context.connection.host_name
 
     def _timed_out(self, *, is_gone: bool) -> HostError:
-        if not self._stdout.greeted:
+        if not self._was_sent:
             return RemoteTimeout(
                 f"the login shell of {self._host} never ran our command",
                 why=f"after {self._context.limits.shell_deadline_s:g} s it had not come to "

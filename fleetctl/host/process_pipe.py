@@ -13,6 +13,9 @@ from fleetctl.host.pipe import Received
 
 CHUNK_BYTES = 1 << 18
 EXIT_PATIENCE_S = 5.0
+# So often nothing must come from a process that is gone, before its output counts as over although
+# somebody still holds the other end.
+SILENCES = 5
 
 
 class ProcessPipe:
@@ -35,6 +38,7 @@ class ProcessPipe:
         self._stdout = _required(self._process.stdout)
         self._stderr = _required(self._process.stderr)
         self._poll = select.poll()
+        self._silences = 0
         self._open = {self._stdout.fileno(), self._stderr.fileno()}
         for stream in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(stream.fileno(), False)
@@ -69,7 +73,8 @@ class ProcessPipe:
                 self._poll.unregister(self._stdin.fileno())
         stdout = self._read(self._stdout, ready)
         stderr = self._read(self._stderr, ready)
-        return Received(stdout, stderr, ended=not self._open)
+        self._silences = 0 if ready or self.is_running() else self._silences + 1
+        return Received(stdout, stderr, ended=not self._open or self._silences >= SILENCES)
 
     def is_running(self) -> bool:
         """Say whether the process lives."""

@@ -19,12 +19,13 @@ from fleetctl.host.transport import Completed
 
 # sshd's MaxSessions is 10 by default: one is kept for killing, and one for the OpenSSH master.
 SESSIONS_AT_ONCE = 8
-REFUSAL_PATIENCE_S = 15.0
+REFUSAL_PATIENCE_S = 4.0
+CLOSE_PATIENCE_S = 15.0
 KILL_DEADLINE_S = 6.0
 # $1 is a process group; exit code 0 when nothing of it is left that still runs.
-_KILL_GROUP = """kill -s KILL -- "-$1"
+_KILL_GROUP = """kill -KILL "-$1"
 i=0
-while kill -s 0 -- "-$1" && cat /proc/[0-9]*/stat | sed 's/.*) //' |
+while kill -0 "-$1" && cat /proc/[0-9]*/stat | sed 's/.*) //' |
   awk -v g="$1" '$3 == g && $1 !~ /[ZX]/ { found = 1 } END { exit !found }'
 do
   i=$((i + 1))
@@ -45,6 +46,7 @@ class ShellTransport:
         self._closing = threading.Event()
         self._idle = threading.Condition()
         self._running = 0
+        self._live: set[Conversation] = set()
         self._opened = 0
 
     @property
@@ -77,7 +79,7 @@ class ShellTransport:
         words = as_argv(argv)
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ChannelRefused),
-            stop=tenacity.stop_after_delay(REFUSAL_PATIENCE_S),
+            stop=self._is_refusal_final,
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=2.0),
             sleep=self._clock.sleep,
             reraise=True,
@@ -111,7 +113,7 @@ class ShellTransport:
         """End remote processes of this transport and close the connection."""
         self._closing.set()
         with self._idle:
-            self._idle.wait_for(lambda: self._running == 0, timeout=REFUSAL_PATIENCE_S)
+            self._idle.wait_for(lambda: self._running == 0, timeout=CLOSE_PATIENCE_S)
         self._connection.close()
 
     @contextlib.contextmanager
@@ -159,7 +161,29 @@ class ShellTransport:
     def _complete(self, call: Call, context: Context) -> Completed:
         with self._idle:
             self._opened += 1
-        return Conversation(self._connection.open(call), call, context).complete()
+        try:
+            pipe = self._connection.open(call)
+        except OSError as error:
+            raise ChannelRefused(
+                f"cannot start `{call.argv[0]}` for {self.host_name}",
+                why=f"this machine could not start a process for it: {error}",
+                next_step="look for a limit on processes or open files here (`ulimit -a`)",
+            ) from error
+        conversation = Conversation(pipe, call, context)
+        with self._idle:
+            self._live.add(conversation)
+        try:
+            return conversation.complete()
+        finally:
+            with self._idle:
+                self._live.discard(conversation)
+
+    def _is_refusal_final(self, state: tenacity.RetryCallState) -> bool:
+        """Say whether waiting longer for a session is vain: none of ours could make room."""
+        with self._idle:
+            is_room_coming = any(conversation.is_served() for conversation in self._live)
+        is_patient = (state.seconds_since_start or 0.0) < REFUSAL_PATIENCE_S
+        return self._closing.is_set() or not (is_room_coming or is_patient)
 
     def _context(
         self,

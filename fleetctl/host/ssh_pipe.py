@@ -16,6 +16,9 @@ from fleetctl.host.pipe import Received
 CHUNK_BYTES = 1 << 18
 # The channel tells when data has come, but not when its window has opened.
 WINDOW_POLL_S = 0.01
+# So often nothing must come after the exit status, before the output counts as over although
+# somebody on the host still holds it open; sshd may send the status before the last bytes.
+SILENCES = 5
 
 
 class ChannelPipe:
@@ -23,6 +26,7 @@ class ChannelPipe:
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
+        self._silences = 0
         channel.settimeout(0.0)
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -59,6 +63,10 @@ class ChannelPipe:
                 stdout = self._channel.recv(CHUNK_BYTES)
             if self._channel.recv_stderr_ready():
                 stderr = self._channel.recv_stderr(CHUNK_BYTES)
+        is_silent = not (stdout or stderr or self._has_data())
+        has_exited = self._channel.exit_status_ready()
+        self._silences = self._silences + 1 if is_silent and has_exited else 0
+        is_over = is_over or self._silences >= SILENCES
         return Received(stdout, stderr, ended=is_over and not self._has_data())
 
     def close(self) -> None:

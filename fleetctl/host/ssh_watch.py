@@ -11,7 +11,7 @@ from fleetctl.host.ssh_login import Login
 
 TICK_S = 1.0
 ASK_AFTER_S = 4.0
-LOST_AFTER_S = 12.0
+LOST_AFTER_S = 10.0
 # How finely `ask` looks whether the connection has ended meanwhile.
 ANSWER_SLICE_S = 0.1
 
@@ -19,7 +19,7 @@ ANSWER_SLICE_S = 0.1
 class Watch:
     """Asks a silent peer for a sign of life, and closes the connection to one that gives none.
 
-    A peer is noticed within `LOST_AFTER_S` plus a tick, 13 s. Bytes of any kind count as life,
+    A peer is noticed within `LOST_AFTER_S` plus a tick, 11 s. Bytes of any kind count as life,
     so a slow transfer is never mistaken for death.
     """
 

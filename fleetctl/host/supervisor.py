@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import secrets
 import shlex
 from collections.abc import Sequence
@@ -67,11 +68,17 @@ class Call:
 
 
 def script_for(call: Call) -> str:
-    """Return the POSIX shell program that supervises a call."""
+    """Return the POSIX shell program that supervises a call.
+
+    Raises:
+        InternalError: the arguments are too long for one command line; they belong into stdin.
+    """
     blocks, rest = divmod(len(call.stdin), STDIN_BLOCK_BYTES)
     limit_s = math.ceil(call.deadline_s) + HOST_GRACE_S
     words = (call.mark.first, call.mark.second, str(blocks), str(rest), str(limit_s), *call.argv)
-    return f"set -- {shlex.join(words)}\n{_supervisor_source()}"
+    script = f"set -- {shlex.join(words)}\n{_supervisor_source()}"
+    _require_room(len(os.fsencode(script)), call)
+    return script
 
 
 def local_argv(call: Call) -> list[str]:
@@ -88,13 +95,7 @@ def login_command(call: Call) -> str:
     escaped = _escaped(script_for(call))
     words = [*(f"'{_escaped(word)}'" for word in call.prefix), SHELL, "-c", f"'{_BOOTSTRAP}'"]
     line = f"exec {' '.join(words)} sh '{escaped}'"
-    if len(line) > COMMAND_LIMIT_BYTES:
-        raise InternalError(
-            f"cannot start `{call.argv[0]}` on a host",
-            why=f"its arguments need a command line of {len(line)} bytes, "
-            f"and Linux takes {COMMAND_LIMIT_BYTES}",
-            next_step="report this: large input must go through stdin",
-        )
+    _require_room(len(line), call)
     return line
 
 
@@ -108,6 +109,16 @@ def as_argv(argv: Sequence[str]) -> tuple[str, ...]:
             next_step="report this",
         )
     return words
+
+
+def _require_room(size_bytes: int, call: Call) -> None:
+    if size_bytes > COMMAND_LIMIT_BYTES:
+        raise InternalError(
+            f"cannot start `{call.argv[0]}` on a host",
+            why=f"its arguments need a command line of {size_bytes} bytes, "
+            f"and Linux takes {COMMAND_LIMIT_BYTES}",
+            next_step="report this: large input must go through stdin",
+        )
 
 
 @functools.cache

@@ -30,6 +30,15 @@ printf "%s-%s\n" "$1" "$2" >&2
 shift 2
 exec "$@" 7>&-'
 
+# The host's own limit, in a session of its own so that it can be ended with the sleep inside it.
+# SIGKILL and no trap: signals that were ignored when a shell started can't be trapped.
+# Without its supervisor the group may be somebody else's by then.
+LIMIT='sleep "$2"
+kill -0 "$3" || exit
+kill -TERM "-$1"
+sleep 2
+kill -KILL "-$1"'
+
 a=$1 b=$2 q=$3 r=$4 d=$5
 shift 5
 exec 3<&0 5>&2 6>&1 </dev/null 2>/dev/null
@@ -41,7 +50,7 @@ IFS= read -r x <&3
 
 # Members that are only waiting to be reaped don't count: in containers nobody may reap them.
 alive() {
-  kill -s 0 -- "-$1" || return 1
+  kill -0 "-$1" || return 1
   for s in /proc/[0-9]*/stat; do
     IFS= read -r x <"$s" || continue
     set -- "$1" ${x##*) }
@@ -50,18 +59,20 @@ alive() {
   return 1
 }
 end() {
-  kill -s TERM -- "-$1"
+  kill -TERM "-$1"
   i=0
   while alive "$1"; do
     i=$((i + 1))
-    if [ $i -eq 15 ]; then kill -s KILL -- "-$1"; fi
+    if [ $i -eq 15 ]; then kill -KILL "-$1"; fi
     if [ $i -gt 45 ]; then left=left; return; fi
     sleep 0.1
   done
 }
 {
   /bin/sh -c "$FEED" sh "$a" "$b" "$q" "$r" <&3 3<&- 5>&- 6>&- | {
-    setsid /bin/sh -c "$PRE" sh "$a" "$b" "$@" >&6 2>&5 3<&- 5>&- 6>&-
+    # In a subshell, so that this shell never holds the program's stderr: it would report signals
+    # there, and die of a broken pipe instead of telling the end.
+    (exec setsid /bin/sh -c "$PRE" sh "$a" "$b" "$@" >&6 2>&5 3<&- 5>&- 6>&-)
     echo "rc $?" >&7
   }
 } 7>&1 | {
@@ -72,13 +83,7 @@ end() {
     f) f=$v ;;
     g)
       g=$v
-      # SIGKILL for the sleep: a child that has not reached exec yet would swallow SIGTERM.
-      (
-        trap 'kill -s KILL $!; wait; exit' TERM
-        sleep "$d" &
-        wait $!
-        end "$g"
-      ) >/dev/null 5>&- 6>&- &
+      setsid /bin/sh -c "$LIMIT" sh "$g" "$d" $$ >/dev/null 5>&- 6>&- &
       z=$!
       if [ "$lost" ]; then end "$g"; fi
       ;;
@@ -94,8 +99,8 @@ end() {
     if [ "$rc" ] && [ "$f" ]; then break; fi
   done
   # Helpers first: once the marks are out, nobody may be left to read, and printing may kill us.
-  kill -s KILL "$f"
-  if [ "$z" ]; then kill -s TERM "$z"; fi
+  kill -KILL "$f"
+  if [ "$z" ]; then kill -KILL "-$z"; kill -KILL "$z"; fi
   printf '%s-%s %s %s\n' "$a" "$b" "$rc" "$left" >&6
   printf '%s-%s\n' "$a" "$b" >&5
   wait

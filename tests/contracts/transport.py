@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pytest
 from fleetctl.clock import SystemClock
 from fleetctl.errors import ConnectionLost, HostError, RemoteFailed, RemoteTimeout
 from fleetctl.host.transport import Transport
+from tests.host.processes import is_running, pid_in
 
 MIB = 1 << 20
 ODD_ARGUMENTS = [
@@ -83,33 +84,6 @@ def send_all(connection: socket.socket, content: bytes) -> None:
     connection.shutdown(socket.SHUT_WR)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def pid_in(path: Path) -> int:
-    """Wait for a pid to be written."""
-    clock = SystemClock()
-    until_s = clock.monotonic_s() + 20
-    while not path.exists() or not path.read_text().strip():
-        assert clock.monotonic_s() < until_s, f"{path} was never written"
-        clock.sleep(0.02)
-    return int(path.read_text())
-
-
-def ends(is_true: Callable[[], bool], *, deadline_s: float = 10) -> bool:
-    clock = SystemClock()
-    until_s = clock.monotonic_s() + deadline_s
-    while not is_true():
-        if clock.monotonic_s() > until_s:
-            return False
-        clock.sleep(0.02)
-    return True
-
-
 class RunContract:
     """Running a program."""
 
@@ -136,12 +110,13 @@ class RunContract:
         assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in ODD_ARGUMENTS]
 
     def test_a_signal_is_128_plus_its_number(self, transport: Transport):
-        codes = [
-            transport.run(["sh", "-c", f"kill -{name} $$; sleep 5"], deadline_s=30).exit_code
+        ends = [
+            transport.run(["sh", "-c", f"kill -{name} $$; sleep 5"], deadline_s=30)
             for name in ("KILL", "TERM", "INT")
         ]
 
-        assert codes == [137, 143, 130]
+        assert [done.exit_code for done in ends] == [137, 143, 130]
+        assert [done.stderr for done in ends] == [b"", b"", b""]
 
     def test_no_exit_code_is_mistaken_for_the_transports_own(self, transport: Transport):
         codes = [1, 126, 255]
