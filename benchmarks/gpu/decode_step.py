@@ -3,6 +3,7 @@
 Writes decode_step.json and decode_step.md into `--out` (docs/results/gpu by default). A step is
 what the engine does with a batch: copy it in, run or replay the model, read the tokens back, and
 whatever an instrument adds before and after. Times are wall-clock: that is what a token waits for.
+All setups stand side by side and take turns, so that a drift of the machine falls on all of them.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ class Sizes:
         config: the engine's sizes.
         context: tokens of every row's context.
         batches: batch sizes, each a bucket.
-        steps: how many steps a median is taken over, if they take no longer than `BUDGET_S`.
+        rounds: how many steps a median is taken over.
     """
 
     config: EngineConfig
     context: int
     batches: Sequence[int] = (1, 8, 32)
-    steps: int = 200
+    rounds: int = 60
 
 
 AS_SERVED = Sizes(EngineConfig(max_batch=32, cache_pages=2100), context=4000)
@@ -95,7 +96,7 @@ AS_IN_PRODUCTION = Sizes(
     ),
     context=32000,
 )
-BUDGET_S = 1.5
+WARM_UPS = 5
 
 
 def batch_of(rows: int, sizes: Sizes) -> Batch:
@@ -120,27 +121,26 @@ def batch_of(rows: int, sizes: Sizes) -> Batch:
     )
 
 
-def step(assembly: Assembly, batch: Batch) -> None:
-    """Do with a batch what the engine does."""
+def step_s(assembly: Assembly, batch: Batch) -> float:
+    """Do with a batch what the engine does, and return the seconds it took."""
+    start_s = time.perf_counter()
     assembly.cache.expect([0, *(row.slot // PAGE_TOKENS for row in batch.rows)])
     assembly.runner.step(batch)
     assembly.cache.verify()
+    return time.perf_counter() - start_s
 
 
-def step_s(assembly: Assembly, batch: Batch, steps: int) -> measure.Time:
-    """Return the wall-clock time of a step."""
-    for _ in range(5):
-        step(assembly, batch)
-    times_s: list[float] = []
-    while len(times_s) < steps and sum(times_s) < BUDGET_S:
-        start_s = time.perf_counter()
-        step(assembly, batch)
-        times_s.append(time.perf_counter() - start_s)
-    return measure.Time(statistics.median(times_s), min(times_s), max(times_s))
+@dataclass(frozen=True)
+class Standing:
+    """An engine that is ready, and the indexer it was built with."""
+
+    setup: Setup
+    assembly: Assembly
+    indexer: object
 
 
-def assembled(setup: Setup, config: EngineConfig, device: Device) -> tuple[Assembly, list[object]]:
-    """Return an engine, and in a list the indexer it was built with."""
+def standing(setup: Setup, config: EngineConfig, device: Device) -> Standing:
+    """Assemble and capture a setup."""
     built: list[object] = []
     indexer = load("indexer", f"payload.indexer.{setup.indexer}")
 
@@ -153,7 +153,7 @@ def assembled(setup: Setup, config: EngineConfig, device: Device) -> tuple[Assem
         load("runner", f"payload.runner.{setup.runner}"),
         load("cache", f"payload.cache.{setup.cache}"),
     )
-    return assemble(config, slots, setup.flags, LOG, device=device), built
+    return Standing(setup, assemble(config, slots, setup.flags, LOG, device=device), built[0])
 
 
 def kept_bytes(indexer: object) -> int:
@@ -162,23 +162,33 @@ def kept_bytes(indexer: object) -> int:
     return kept.size_bytes if isinstance(kept, KeptBuffers) else 0
 
 
-def measured_setup(setup: Setup, sizes: Sizes, device: Device) -> list[dict[str, object]]:
-    """Return a setup's times at every batch size."""
-    config = replace(sizes.config, max_batch=max(sizes.batches))
-    assembly, built = assembled(setup, config, device)
+def taking_turns(engines: Sequence[Standing], batch: Batch, rounds: int) -> list[list[float]]:
+    """Return each engine's step times, from rounds in which each steps once, in rotating order."""
+    times_s: list[list[float]] = [[] for _ in engines]
+    for turn in range(WARM_UPS + rounds):
+        for place in range(len(engines)):
+            index = (turn + place) % len(engines)
+            times_s[index].append(step_s(engines[index].assembly, batch))
+    return [times[WARM_UPS:] for times in times_s]
+
+
+def step_rows(engines: Sequence[Standing], sizes: Sizes) -> list[dict[str, object]]:
+    """Return every setup's times at every batch size, and their ratio to the captured step's.
+
+    The ratio is the median of the ratios within a round.
+    """
+    plain = next(i for i, engine in enumerate(engines) if engine.setup.name == "captured")
     rows: list[dict[str, object]] = []
     for size in sizes.batches:
-        timed = step_s(assembly, batch_of(size, sizes), sizes.steps)
-        row = {"setup": setup.name, "batch": size, "median_s": timed.median_s}
-        rows.append(row | {"least_s": timed.least_s, "kept_bytes": kept_bytes(built[0])})
-    device.close()
+        times_s = taking_turns(engines, batch_of(size, sizes), sizes.rounds)
+        for engine, times in zip(engines, times_s, strict=True):
+            ratios = [own / other for own, other in zip(times, times_s[plain], strict=True)]
+            rows.append(
+                {"batch": size, "setup": engine.setup.name, "median_s": statistics.median(times)}
+                | {"least_s": min(times), "over_captured": statistics.median(ratios)}
+                | {"kept_bytes": kept_bytes(engine.indexer)}
+            )
     return rows
-
-
-def against_captured(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Add each row's time over that of the plain captured step at the same batch size."""
-    plain = {row["batch"]: row["median_s"] for row in rows if row["setup"] == "captured"}
-    return [row | {"over_captured": row["median_s"] / plain[row["batch"]]} for row in rows]
 
 
 def kept_per_bucket(config: EngineConfig) -> list[dict[str, object]]:
@@ -194,7 +204,7 @@ def kept_per_bucket(config: EngineConfig) -> list[dict[str, object]]:
     return rows
 
 
-COLUMNS = ("setup", "batch", "median_s", "least_s", "over_captured", "kept_bytes")
+COLUMNS = ("batch", "setup", "median_s", "least_s", "over_captured", "kept_bytes")
 
 
 def section(part: dict[str, object]) -> str:
@@ -215,14 +225,17 @@ def markdown(result: dict[str, object]) -> str:
 
 def measured(name: str, sizes: Sizes) -> dict[str, object]:
     """Return every number of one configuration."""
-    rows: list[dict[str, object]] = []
-    for setup in SETUPS:
-        rows += measured_setup(setup, sizes, CudaDevice(overlap=setup.overlap))
-        torch.cuda.empty_cache()
+    devices = [CudaDevice(overlap=setup.overlap) for setup in SETUPS]
+    engines = [
+        standing(setup, sizes.config, device) for setup, device in zip(SETUPS, devices, strict=True)
+    ]
+    rows = step_rows(engines, sizes)
+    for device in devices:
+        device.close()
     return {
         "name": name,
         "config": str(sizes.config),
-        "steps": against_captured(rows),
+        "steps": rows,
         "buckets": kept_per_bucket(sizes.config),
     }
 

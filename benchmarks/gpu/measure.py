@@ -77,7 +77,7 @@ def kernel_times_s(call: Call, *, calls: int = 20) -> dict[str, float]:
         for _ in range(calls):
             call()
         torch.cuda.synchronize()
-    rows = profile.key_averages()
+    rows = [row for row in profile.key_averages() if row.device_time_total > 0]
     return {row.key[:60]: row.device_time_total / calls / 1e6 for row in rows}
 
 
