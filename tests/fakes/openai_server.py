@@ -135,6 +135,7 @@ class FakeOpenAI:
 
     async def begin(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.set_cookie("session", "canary-cookie")
         await response.prepare(request)
         return response
 

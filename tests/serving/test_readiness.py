@@ -175,10 +175,10 @@ def test_restarts_from_before_do_not_count_when_the_service_was_not_started_by_u
 
 def test_a_broken_way_to_the_host_is_unknown_and_uses_up_no_deadline_of_the_service(serve):
     clock, watch = QuickClock(), Watch(None)
-    clock.at.append((25.0, watch.become()))
-    slow = replace(PLAN, active=LayerPlan(30.0, 3.0), health=LayerPlan(10.0, 1.0))
-    ready = wait_until_ready(slow, probe_of(serve()), clock, watch=watch)
-    assert ready.after_s >= 25.0
+    clock.at.append((25.0, watch.become(active_state="activating")))
+    clock.at.append((50.0, watch.become(active_state="active")))
+    ready = wait_until_ready(PLAN, probe_of(serve()), clock, watch=watch)
+    assert ready.after_s >= 50.0 > SHORT.deadline_s
     forever = failing(PLAN, probe_of(serve()), watch=Watch(None))
     assert forever.state == "unknown"
 

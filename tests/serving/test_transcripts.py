@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import signal
 import subprocess
@@ -64,6 +65,19 @@ def test_a_file_cut_anywhere_keeps_every_whole_line_and_can_be_continued(tmp_pat
         assert [line["n"] for line in lines(path)] == list(range(kept))
         written(path, 99)
         assert [line["n"] for line in lines(path)] == [*range(kept), 99]
+
+
+def test_nothing_of_a_long_torn_line_stays_behind_a_short_new_one(tmp_path):
+    path = tmp_path / "t.jsonl.gz"
+    kept = written(path, 1)
+    file = TranscriptFile(path)
+    file.write({"n": 2, "noise": os.urandom(5000).hex()})
+    file.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert path.stat().st_size > len(kept) + 5000
+    written(path, 3)
+    assert [line["n"] for line in lines(path)] == [1, 3]
+    assert path.stat().st_size < len(kept) + 200
 
 
 def test_damage_before_the_end_is_reported_and_never_skipped(tmp_path):

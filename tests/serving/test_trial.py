@@ -167,7 +167,9 @@ def test_stopping_a_trial_keeps_the_record_of_every_session(serve, tmp_path, pro
             is_stopped=is_stopped,
         )
     assert time.monotonic() - started_s < 60
-    outcomes = [classify(from_json(line)) for line in recorded(tmp_path)]
+    records = [from_json(line) for line in recorded(tmp_path)]
+    assert [record.exchanges[0].ended for record in records] == ["aborted"] * 4
+    outcomes = [classify(record) for record in records]
     assert [outcome.outcome for outcome in outcomes] == ["infra"] * 4
     assert all("client_aborted" in outcome.flags for outcome in outcomes)
 
