@@ -9,12 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
 
+from payload.device.contract import Device
 from payload.engine.assemble import Slots, assemble, choose_device
-from payload.engine.config import EngineConfig, ModelConfig
+from payload.engine.config import EngineConfig, default_model
 from payload.engine.server import Served, application
 from payload.engine.service import Service
 from payload.flags import read_flags
@@ -44,10 +46,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def configure(options: argparse.Namespace) -> EngineConfig:
+def configure(options: argparse.Namespace, device: Device) -> EngineConfig:
     """Return the sizes that the options ask for."""
     return EngineConfig(
-        model=ModelConfig(depth=options.depth),
+        model=replace(default_model(device.torch_device.type), depth=options.depth),
         max_batch=options.max_batch,
         context_tokens=options.context_tokens,
         cache_pages=options.cache_pages,
@@ -74,7 +76,7 @@ def build_service(options: argparse.Namespace, log: logging.Logger) -> Service:
         log.info("%s", loaded.marker)
     device = choose_device(flags)
     log.info("device: %s overlap=%s", device.torch_device, "on" if device.overlaps else "off")
-    assembly = assemble(configure(options), slots, flags, log, device=device)
+    assembly = assemble(configure(options, device), slots, flags, log, device=device)
     return Service(assembly, log)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 import torch
 
 from payload.cache.layout import PAGE_TOKENS
-from payload.device.contract import Device
+from payload.device.contract import Body, Device
 from payload.engine import kernels
 from payload.engine.config import EngineConfig
 from payload.indexer.contract import IndexerParts
@@ -30,11 +29,11 @@ def balanced_depth(
     config: EngineConfig, index: IndexerParts, device: Device, log: logging.Logger
 ) -> int:
     """Return the number of dense layers, and log the timing it comes from."""
-    indexer_s = _best_s(_indexer(config, index, device), device)
-    dense_s = _best_s(_dense(config, device), device) / LAYERS_TIMED
+    indexer_s = _shortest_s(_indexer(config, index, device), device)
+    dense_s = _shortest_s(_dense_layers(config, device), device) / LAYERS_TIMED
     depth = min(max(round(SHARE * indexer_s / dense_s), DEPTHS[0]), DEPTHS[1])
     log.info(
-        "branches: indexer %.2f ms, dense layer %.3f ms at %d rows of %d tokens -> depth %d",
+        "branches: indexer %.3f ms, dense layer %.4f ms at %d rows of %d tokens -> depth %d",
         indexer_s * 1e3,
         dense_s * 1e3,
         TYPICAL_ROWS,
@@ -44,19 +43,21 @@ def balanced_depth(
     return depth
 
 
-def _best_s(work: Callable[[], object], device: Device) -> float:
-    """Return the shortest of some runs: what the work takes when nobody interrupts it."""
+def _shortest_s(body: Body, device: Device) -> float:
+    """Return the shortest of some replays: what the work takes when nobody interrupts it."""
+    body()  # warm up
+    graph = device.capture(body)
     times = []
     for _ in range(REPEATS):
         device.synchronize()
         started = time.perf_counter()
-        work()
+        graph.replay()
         device.synchronize()
         times.append(time.perf_counter() - started)
     return min(times)
 
 
-def _indexer(config: EngineConfig, index: IndexerParts, device: Device) -> Callable[[], object]:
+def _indexer(config: EngineConfig, index: IndexerParts, device: Device) -> Body:
     where, shape = device.torch_device, config.model
     rows, pages = min(TYPICAL_ROWS, config.max_batch), TYPICAL_TOKENS // PAGE_TOKENS
     q = torch.ones((rows, shape.heads, shape.code_dim), dtype=torch.bfloat16, device=where)
@@ -67,21 +68,21 @@ def _indexer(config: EngineConfig, index: IndexerParts, device: Device) -> Calla
     logits = torch.empty((rows, config.context_tokens), device=where)
     columns = torch.empty((rows, shape.top_k), dtype=torch.int32, device=where)
 
-    def run() -> None:
-        index.score(q, weights, pool, table, lengths, out=logits)
-        index.select(logits, lengths, out=columns)
+    def body() -> None:
+        device.launch(index.score, q, weights, pool, table, lengths, out=logits)
+        device.launch(index.select, logits, lengths, out=columns)
 
-    return run
+    return body
 
 
-def _dense(config: EngineConfig, device: Device) -> Callable[[], object]:
+def _dense_layers(config: EngineConfig, device: Device) -> Body:
     where, width = device.torch_device, config.model.width
     x = torch.ones((min(TYPICAL_ROWS, config.max_batch), width), device=where)
     weight = torch.eye(width, device=where)
     out = torch.empty_like(x)
 
-    def run() -> None:
+    def body() -> None:
         for _ in range(LAYERS_TIMED):
-            kernels.dense(x, weight, out=out)
+            device.launch(kernels.dense, x, weight, out=out)
 
-    return run
+    return body

@@ -21,7 +21,7 @@ class ModelConfig:
         heads: index heads.
         width: of the dense layers that make the attention's query.
         gate: values of the gate that weighs the heads.
-        depth: how many dense layers the main stream runs beside the indexer.
+        depth: how many dense layers the main stream runs beside the indexer; 0 = to be measured.
         top_k: positions that attention sees.
         seed: of the code vectors.
     """
@@ -43,6 +43,14 @@ class ModelConfig:
     def score_scale(self) -> float:
         """What a head's score is multiplied by, as in production."""
         return float((self.code_dim * self.heads) ** -0.5)
+
+
+def default_model(device_type: str) -> ModelConfig:
+    """Return the shapes for `cpu` or `cuda`: production's 64 index heads where they are affordable.
+
+    Depth 0 lets the machine decide.
+    """
+    return ModelConfig(depth=0, heads=64 if device_type == "cuda" else ModelConfig.heads)
 
 
 @dataclass(frozen=True)
