@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from benchmarks.faults.fault import Attempt, Fault, now_s
 from benchmarks.faults.outside import background
@@ -140,14 +141,21 @@ def never_stop(attempt: Attempt) -> Fault:
 def hang_before(attempt: Attempt) -> Fault:
     """Apply while the service found there hangs and never stops: a named failure, and undone."""
     site = attempt.site
-    steps = [step for step in site.steps() if not isinstance(step, RestartUnit)]
-    site.shell(f"kill -STOP $(systemctl show -p MainPID --value {site.unit})")
+    script = f"{site.tree}/{site.script}"
+    change = site.write(site.module, site.originals[site.module] + b"\n# changed\n")
+    site.shell(f"cp -a {script} /root/kept; systemctl stop {site.unit}")
+    site.transport.put(STUBBORN, script, mode=0o755)
+    site.shell(f"systemctl start {site.unit}; sleep 0.5")
+    stubborn = replace(attempt, before=site.look())
     wrong: tuple[str, ...] = ("it was not told",)
     try:
-        applied(attempt, steps=[*steps, RestartUnit(site.unit, 0.3, 1.5)])
+        applied(attempt, steps=[change, RestartUnit(site.unit, 0.3, 1.5)])
     except ApplyFailed as error:
         wrong = () if "did not stop" in error.why else (error.why,)
-    return attempt.ended("the old service", since_s=now_s(), left_s=LEASE_S, more_wrong=wrong)
+    fault = stubborn.ended("the old service", since_s=now_s(), left_s=LEASE_S, more_wrong=wrong)
+    kill = f"systemctl kill --signal=KILL {site.unit}"
+    site.shell(f"cp -a /root/kept {script}; rm /root/kept; {kill}; systemctl restart {site.unit}")
+    return fault
 
 
 def mask_unit(attempt: Attempt) -> Fault:
@@ -158,7 +166,7 @@ def mask_unit(attempt: Attempt) -> Fault:
     site.shell(f"mv {file} /root/kept.service && systemctl mask {site.unit}")
     time.sleep(LEASE_S + attempt.dice.uniform(0.5, 3))
     site.shell(
-        f"systemctl unmask {site.unit}; mv /root/kept.service {file}; systemctl daemon-reload"
+        f"systemctl unmask {site.unit}; mv /root/kept.service {file}; systemctl enable {site.unit}"
     )
     return attempt.ended("after the apply", since_s=now_s(), left_s=RETRY_S + 1)
 

@@ -12,7 +12,7 @@ from fleetctl.agent.capture import Refused, capture
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.journal_file import JournalFile
 from fleetctl.agent.perform import FAILURES, Performer, StopSignals
-from fleetctl.agent.revert import Manner, revert
+from fleetctl.agent.revert import Manner, close, revert, take_back
 from fleetctl.errors import ApplyFailed, ExitCode, FleetError
 from fleetctl.transaction import journal as entries
 from fleetctl.transaction.failure import FilesInConflict, NotBack, StepFailed, with_facts
@@ -39,6 +39,7 @@ class ApplyRequest:
     steps: tuple[Step, ...]
     within: tuple[str, ...]
     contents: Mapping[str, bytes]
+    replaces: str = ""
 
 
 def apply(edges: Edges, request: ApplyRequest) -> Applied:
@@ -49,7 +50,7 @@ def apply(edges: Edges, request: ApplyRequest) -> Applied:
         try:
             if earlier is not None:
                 return _same_answer(edges, request.transaction, granted)
-            return _apply(edges, request, granted)
+            return _replace(edges, request, granted)
         except BaseException as error:
             _abandon(edges, request, is_new=is_new)
             if isinstance(error, OSError):
@@ -89,9 +90,41 @@ def _no_space(error: OSError) -> FleetError:
     )
 
 
+def _replace(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
+    """Perform a request in the place of an earlier one of the same lease, with one restart.
+
+    The earlier one's files go back first and its restart is left to the new one's. Dying at any
+    moment leaves both open, and the end of the lease undoes them newest first.
+    """
+    old = request.replaces
+    if not old:
+        return _apply(edges, request, granted)
+    _refuse_foreign(edges, old, request.lease.id)
+    taken = take_back(edges, old, "replaced by the next change")
+    if taken.problems or taken.conflicts:
+        raise failed("the change before this one can't be taken back", "", None, (), taken)
+    try:
+        applied = _apply(edges, request, granted)
+    except BaseException:
+        revert(edges, old, Manner("the change that replaced it failed"))
+        raise
+    close(edges, old)
+    return applied
+
+
+def _refuse_foreign(edges: Edges, transaction: str, lease_id: str) -> None:
+    found = transactions.read(edges, transaction)
+    if found is None or found.lease_id != lease_id:
+        raise Refused(
+            f"cannot replace transaction {transaction}",
+            why="it is not one of this lease",
+            next_step="`fleetctl rollback --list` on this host",
+        )
+
+
 def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
     changes = capture(edges, request.steps, request.within)
-    _refuse_overlap(edges, changes)
+    _refuse_overlap(edges, changes, request.replaces)
     _store_contents(edges, request)
     file = JournalFile(edges.state, request.transaction)
     opened = _opened(edges, file, request, granted, changes)
@@ -121,10 +154,10 @@ def _store_contents(edges: Edges, request: ApplyRequest) -> None:
     edges.state.sync_objects()
 
 
-def _refuse_overlap(edges: Edges, changes: Sequence[Change]) -> None:
+def _refuse_overlap(edges: Edges, changes: Sequence[Change], replaced: str) -> None:
     paths = {c.before.path for c in changes if isinstance(c.before, FileBefore)}
     for other in transactions.all_newest_first(edges):
-        shared = sorted(paths & other.paths)
+        shared = sorted(paths & other.paths) if other.id != replaced else []
         if other.state not in {State.COMMITTED, State.REVERTED} and shared and other.opened:
             record = edges.leases.get(other.lease_id)
             if record is not None:

@@ -14,8 +14,9 @@ from fleetctl.agent.systemd import Systemctl
 
 @dataclass(frozen=True)
 class Edges:
-    """State, clock, systemd, leases and what enforces them."""
+    """The agent itself, its state, clock, systemd, leases and what enforces them."""
 
+    program: Program
     state: StateDir
     clock: HostClock
     systemctl: Systemctl
@@ -27,6 +28,7 @@ def open_edges(state_path: str, program: Program) -> Edges:
     """Return the edges of this host."""
     state, clock, systemctl = StateDir(Path(state_path)), HostClock(), Systemctl()
     return Edges(
+        program=program,
         state=state,
         clock=clock,
         systemctl=systemctl,

@@ -10,13 +10,13 @@ from typing import Iterable, Sequence
 from fleetctl.agent import transactions
 from fleetctl.agent.deadman import RETRY_S, NotArmed
 from fleetctl.agent.edges import Edges
-from fleetctl.agent.leases import DEADMAN_TIMER, Armed, LeaseRecord
+from fleetctl.agent.leases import DEADMAN_TIMER, LeaseRecord
 from fleetctl.agent.revert import Manner, OnConflict, revert
 from fleetctl.agent.transactions import OPEN, Transaction
 from fleetctl.errors import ApplyFailed, ExitCode, LeaseHeld
 from fleetctl.transaction.failure import LeaseTaken, with_facts
 from fleetctl.transaction.journal import State
-from fleetctl.transaction.lease import Lease, LeaseRequest, grant
+from fleetctl.transaction.lease import LeaseRequest, grant
 from fleetctl.transaction.outcome import Granted, Restored
 
 NOTHING = Restored((), (), (), (), (), ())
@@ -45,11 +45,16 @@ def acquire(edges: Edges, request: LeaseRequest) -> tuple[Granted, bool]:
     """
     settle_expired(edges)
     for record in edges.leases.all():
-        if record.lease.id == request.id:
+        if record.lease.id == request.id and not record.claimed:
             return Granted(record.lease, record.armed.kind), False
         if record.lease.unit == request.unit:
             raise taken(record)
     _refuse_undecided(edges, request)
+    return _armed(edges, request), True
+
+
+def _armed(edges: Edges, request: LeaseRequest) -> Granted:
+    """Arm the dead-man, then record the lease: a dead-man without a lease just tidies up."""
     try:
         armed = edges.deadman.arm(request.id, request.unit, request.length_s)
     except NotArmed as error:
@@ -59,14 +64,10 @@ def acquire(edges: Edges, request: LeaseRequest) -> tuple[Granted, bool]:
             next_step="nothing was changed; make systemd-run work here, or free some memory",
             exit_code=ExitCode.REFUSED,
         ) from error
-    return Granted(_record(edges, request, armed), armed.kind), True
-
-
-def _record(edges: Edges, request: LeaseRequest, armed: Armed) -> Lease:
     lease = grant(request, edges.clock.now_s())
     deadline_s = edges.clock.boottime_s() + request.length_s
     edges.leases.add(LeaseRecord(lease, edges.clock.boot_id(), deadline_s, armed))
-    return lease
+    return Granted(lease, armed.kind)
 
 
 def taken(record: LeaseRecord) -> LeaseHeld:
@@ -162,7 +163,7 @@ def guard_rollback(edges: Edges, found: Transaction) -> str:
     for record in edges.leases.all():
         if record.lease.unit == request.unit:
             raise taken(record)
-    _record(edges, request, edges.deadman.arm(request.id, request.unit, request.length_s))
+    _armed(edges, request)
     return request.id
 
 

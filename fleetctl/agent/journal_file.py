@@ -60,6 +60,10 @@ class Journal:
     end: int
 
 
+class OtherVersion(Exception):
+    """An intact entry that this version of fleetctl does not understand."""
+
+
 class JournalFile:
     """The journal of one transaction."""
 
@@ -146,7 +150,11 @@ def parse(transaction: str, data: bytes) -> Journal:
     while end < len(written):
         stop = written.find(b"\n", end)
         text = written[end:stop] if stop >= 0 else b""
-        entry = _entry(transaction, len(entries), text)
+        try:
+            entry = _entry(transaction, len(entries), text)
+        except OtherVersion as error:
+            why = f"it was written by another version of fleetctl ({error})"
+            return Journal(tuple(entries), Damage.BROKEN, why, end)
         if entry is not None:
             entries.append(entry)
         elif text or stop < 0:
@@ -161,7 +169,10 @@ def _entry(transaction: str, number: int, text: bytes) -> Entry | None:
         return None
     if _checksum(transaction, number, found[3]) != found[2]:
         return None
-    entry: Entry = wire.decode(json.loads(found[3]), {})
+    try:
+        entry: Entry = wire.decode(json.loads(found[3]), {})
+    except wire.WireError as error:
+        raise OtherVersion(str(error)) from error
     return entry
 
 

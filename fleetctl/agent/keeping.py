@@ -17,7 +17,7 @@ from fleetctl.agent.transactions import OPEN, Transaction
 from fleetctl.errors import ApplyFailed, ExitCode, InputError, LeaseHeld
 from fleetctl.transaction.failure import FilesInConflict, NotBack, with_facts
 from fleetctl.transaction.journal import Committed, State
-from fleetctl.transaction.lease import Lease
+from fleetctl.transaction.lease import Lease, check_length
 from fleetctl.transaction.outcome import Forgotten, Kept, Restored
 from fleetctl.transaction.snapshot import HeldLease, Status
 
@@ -181,6 +181,7 @@ def unlock(edges: Edges, lease_id: str) -> Restored:
 
 def renew(edges: Edges, lease_id: str, length_s: float) -> Lease:
     """Move a lease's deadline; needs no lock, so it works while a change is being applied."""
+    check_length(length_s)
     return edges.leases.renew(lease_id, length_s)
 
 

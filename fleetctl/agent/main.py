@@ -23,10 +23,10 @@ from fleetctl.agent.revert import OnConflict
 from fleetctl.agent.service_log import read_log
 from fleetctl.agent.systemd import unit_pids
 from fleetctl.agent.telemetry import sample
-from fleetctl.errors import ExitCode, FleetError, InternalError
+from fleetctl.errors import ExitCode, FleetError, InputError, InternalError
 from fleetctl.transaction import frame, wire
 from fleetctl.transaction.failure import encode_failure
-from fleetctl.transaction.lease import LeaseRequest
+from fleetctl.transaction.lease import IDENTIFIER, LeaseRequest
 
 Request = Mapping[str, Any]
 Verb = Callable[[Edges, Request, Mapping[str, bytes]], object]
@@ -166,11 +166,21 @@ def _watch(edges: Edges, lease_id: str) -> int:
         record = edges.leases.get(lease_id)
         remaining_s = edges.leases.remaining_s(record) if record else 0.0
         edges.clock.sleep(max(remaining_s, 0.0))
-        found = holding.expire(edges, lease_id)
+        found = _try_to_expire(edges, lease_id)
         if found is Expiry.SETTLED:
             return 0
         if found is Expiry.UNRESTORED:
             edges.clock.sleep(RETRY_S)
+
+
+def _try_to_expire(edges: Edges, lease_id: str) -> Expiry:
+    """Never fail: nobody would start a watcher again."""
+    if not edges.state.exists:
+        return Expiry.SETTLED
+    try:
+        return holding.expire(edges, lease_id)
+    except Exception:  # noqa: BLE001 - a dead-man that dies of a full disk is none
+        return Expiry.UNRESTORED
 
 
 def _answer(edges: Edges, verb: str) -> int:
@@ -178,6 +188,7 @@ def _answer(edges: Edges, verb: str) -> int:
     answered: dict[str, bytes] = {}
     try:
         request = {name: wire.decode(v, message.blobs) for name, v in message.header.items()}
+        _check_names(request)
         value = VERBS[verb](edges, request, message.blobs)
         header: dict[str, Any] = {"answer": wire.encode(value, answered)}
         code = ExitCode.OK
@@ -188,6 +199,16 @@ def _answer(edges: Edges, verb: str) -> int:
         header, code = {"failure": encode_failure(bug, answered)}, bug.exit_code
     _write(frame.pack("response", message.nonce, header, answered))
     return int(code)
+
+
+def _check_names(request: Request) -> None:
+    """Refuse names that could be paths."""
+    for field in ("transaction", "lease_id"):
+        name = request.get(field, "")
+        if name and not IDENTIFIER.fullmatch(name):
+            raise InputError(
+                f"not an identifier: {name!r}", why="", next_step="look at the spelling"
+            )
 
 
 def _bug(verb: str) -> FleetError:

@@ -56,7 +56,7 @@ class Restarter:
         begin_s = self._clock.monotonic_s()
         before = systemd.invocation(self._systemctl.show(step.unit))
         self.stop(step, kill=kill)
-        properties = self._start(step, before)
+        properties = self._start(step, before, replace=kill)
         return ProvenRestart(
             unit=step.unit,
             invocation_before=before,
@@ -74,7 +74,7 @@ class Restarter:
         properties = self._systemctl.show(step.unit)
         group, pids = properties.get("ControlGroup", ""), systemd.unit_pids(properties)
         marks = {pid: systemd.started_ticks(pid) for pid in pids}
-        self._ask("stop", step)
+        self._ask("stop", step, replace=kill)
         if self._is_gone_within(step, group, marks, step.stop_deadline_s):
             return
         left = self._left(group, marks)
@@ -87,9 +87,15 @@ class Restarter:
             step.unit, f"it did not stop within {step.stop_deadline_s:g} s; processes left: {names}"
         )
 
-    def _ask(self, verb: str, step: RestartUnit) -> None:
-        """Queue a job; a conflicting one of somebody else is an error, not overridden."""
-        words = (verb, "--no-block", "--job-mode=fail", "--no-ask-password", "--", step.unit)
+    def start_unproven(self, step: RestartUnit) -> None:
+        """Stop a unit and start it without watching: it was in a crash loop when it was found."""
+        self.stop(step, kill=True)
+        self._ask("start", step, replace=True)
+
+    def _ask(self, verb: str, step: RestartUnit, *, replace: bool) -> None:
+        """Queue a job; a conflicting one is an error, or replaced where the host must go back."""
+        mode = "replace" if replace else "fail"
+        words = (verb, "--no-block", f"--job-mode={mode}", "--no-ask-password", "--", step.unit)
         said = self._systemctl.run(*words, deadline_s=step.stop_deadline_s + START_DEADLINE_S)
         if said.exit_code != 0:
             why = said.errors or said.output or f"exit code {said.exit_code}"
@@ -123,9 +129,9 @@ class Restarter:
             except ProcessLookupError:  # noqa: PERF203 - each may be gone already
                 continue
 
-    def _start(self, step: RestartUnit, before: str) -> dict[str, str]:
+    def _start(self, step: RestartUnit, before: str, *, replace: bool) -> dict[str, str]:
         self._systemctl.run("reset-failed", "--", step.unit)  # our restarts are no crash loop
-        self._ask("start", step)
+        self._ask("start", step, replace=replace)
         properties = self._wait_until_up(step, before)
         first = systemd.invocation(properties), systemd.restarts(properties)
         deadline_s = self._clock.monotonic_s() + step.soak_s

@@ -22,7 +22,7 @@ from fleetctl.agent.files import (
     set_metadata,
 )
 from fleetctl.agent.journal_file import Damage, Journal, JournalFile
-from fleetctl.agent.restart import Restarter, RestartFailed
+from fleetctl.agent.restart import RESTARTING, Restarter, RestartFailed
 from fleetctl.agent.walk import PathRefused, Place, resolved
 from fleetctl.transaction.image import Absent, FileBefore
 from fleetctl.transaction.journal import (
@@ -115,6 +115,35 @@ def revert(edges: Edges, transaction: str, manner: Manner) -> Restored:
     undos = pending_undo(journal.entries, torn=journal.damage is Damage.TORN)
     _Reverter(edges, file, manner, tally).run(undos)
     return _finish(edges, file, manner, tally)
+
+
+def take_back(edges: Edges, transaction: str, why: str) -> Restored:
+    """Bring the files of a transaction back, but leave its units to the change that replaces it.
+
+    The lock must be held. The transaction stays open until `close`, so that whoever dies in
+    between finds its restart still to be done.
+    """
+    file = JournalFile(edges.state, transaction)
+    journal = file.read()
+    if journal.damage is Damage.BROKEN:
+        return _damaged(file, journal)
+    tally = _Tally()
+    if state(journal.entries) is State.REVERTED:
+        return tally.restored(transaction, over=True)
+    if state(journal.entries) is not State.REVERTING:
+        file.append(Reverting(edges.clock.now_s(), why))
+    remove_reserves(journal)
+    undos = pending_undo(journal.entries, torn=journal.damage is Damage.TORN)
+    files = [undo for undo in undos if not isinstance(undo, RestoreUnit)]
+    _Reverter(edges, file, Manner(why), tally).run(files)
+    return tally.restored(transaction, over=False)
+
+
+def close(edges: Edges, transaction: str) -> None:
+    """End a transaction that was taken back: its unit was restarted by what replaced it."""
+    file = JournalFile(edges.state, transaction)
+    if state(file.read().entries) is not State.REVERTED:
+        file.append(Reverted(edges.clock.now_s(), kept=()))
 
 
 def _damaged(file: JournalFile, journal: Journal) -> Restored:
@@ -268,6 +297,8 @@ class _Reverter:
         elif not undo.before.active:
             self._restarter().stop(undo.step, kill=True)
             self._tally.stopped.append(undo.step.unit)
+        elif undo.before.state.partition("/")[2] in RESTARTING:
+            self._restarter().start_unproven(undo.step)
         elif self._tally.changed or not self._runs_restored(undo.step.unit, now.invocation):
             proven = self._restarter().restart(undo.step, kill=True)
             self._file.append(UnitRestored(undo.step.unit, proven.invocation))

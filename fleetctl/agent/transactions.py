@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Iterator
 
 from fleetctl.agent.edges import Edges
@@ -15,6 +16,7 @@ from fleetctl.transaction.step import WriteFile, describe
 
 OPEN = (State.APPLYING, State.APPLIED, State.REVERTING)
 KEPT_JOURNALS = 20
+OLD_AGENT_S = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def _held_file(edges: Edges, before: FileBefore) -> HeldFile:
 
 
 def tidy(edges: Edges) -> None:
-    """Remove left-overs, objects that nothing can need any more, and all but the last journals.
+    """Remove left-overs: objects and agents that nothing can need any more, old journals.
 
     Where any journal is damaged everything stays, for restoring by hand.
     """
@@ -112,12 +114,28 @@ def tidy(edges: Edges) -> None:
     found = all_newest_first(edges)
     if any(t.state is State.DAMAGED for t in found):
         return
+    _remove_old_agents(edges)
     over = [t for t in found if t.state is State.REVERTED]
     for old in over[KEPT_JOURNALS:]:
         shutil.rmtree(JournalFile(edges.state, old.id).folder)
     needed = {digest for t in found if t.state is not State.REVERTED for digest in _objects(t)}
     for path in (edges.state.path / "objects").iterdir():
         if path.name not in needed:
+            path.unlink()
+
+
+def _remove_old_agents(edges: Edges) -> None:
+    """Remove agents of other versions that came long ago and no lease's dead-man can need."""
+    if edges.leases.all() or edges.leases.unreadable():
+        return
+    current = Path(edges.program.agent)
+    for path in (edges.state.path / "agent").iterdir():
+        age_s = edges.clock.now_s() - path.stat().st_mtime
+        if path.name in {current.name, current.stem} or age_s < OLD_AGENT_S:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
             path.unlink()
 
 

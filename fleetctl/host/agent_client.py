@@ -40,7 +40,7 @@ elif [ -n "$FLEETCTL_STATE" ]; then state=$FLEETCTL_STATE
 elif [ "$(id -u)" = 0 ]; then state=/var/lib/fleetctl
 else state=$HOME/.local/state/fleetctl; fi
 agent=$state/agent/$1
-if [ -d "$agent" ] && [ -f "$agent.pyz" ]; then exec "$2" -I -S "$agent" "$3" "$state"
+if [ -O "$agent" ] && [ -f "$agent.pyz" ]; then exec "$2" -I -S "$agent" "$3" "$state"
 elif [ -n "$6" ]; then exec "$2" -I -S -c "$6" "$agent" "$1" "$3" "$state"
 else echo; echo "fleetctl-missing $5"; fi
 """
@@ -130,6 +130,7 @@ class Agent:
         contents: Mapping[str, bytes],
         *,
         within: Sequence[str] = (),
+        replaces: str = "",
         deadline_s: float | None = None,
     ) -> Applied:
         """Perform steps under a lease, or leave the host as it was.
@@ -143,6 +144,8 @@ class Agent:
             steps: in order; each path at most once.
             contents: bytes of the new files by sha256.
             within: directories that no step may leave, also not through a symlink.
+            replaces: an earlier transaction of the same lease, which goes back first; its unit
+                is restarted once, by the new steps.
             deadline_s: for the whole; by default as long as the steps may take.
 
         Raises:
@@ -157,6 +160,7 @@ class Agent:
             "transaction": transaction,
             "steps": tuple(steps),
             "within": tuple(within),
+            "replaces": replaces,
         }
         limit_s = deadline_s if deadline_s is not None else apply_deadline_s(steps)
         return self._ask(Applied, "apply", request, blobs=contents, deadline_s=limit_s)

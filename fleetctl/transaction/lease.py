@@ -41,8 +41,7 @@ class LeaseRequest:
         for name in (self.id, self.run_id):
             if not IDENTIFIER.fullmatch(name):
                 raise BadLease(f"not an identifier: {name!r}")
-        if not 1 <= self.length_s <= MAX_LEASE_S:
-            raise BadLease(f"a lease lasts 1 s to 7 days, not {self.length_s} s")
+        check_length(self.length_s)
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,16 @@ class Lease:
     unit: str
     since_s: float
     until_s: float
+
+
+def check_length(length_s: float) -> None:
+    """Refuse a lease that would end at once, or never.
+
+    Raises:
+        BadLease: it would.
+    """
+    if not 1 <= length_s <= MAX_LEASE_S:
+        raise BadLease(f"a lease lasts 1 s to 7 days, not {length_s} s")
 
 
 def grant(request: LeaseRequest, now_s: float) -> Lease:
