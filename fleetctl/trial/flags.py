@@ -73,6 +73,7 @@ def find(
     return found
 
 
+MOST_VALUES = 20  # of one text that are reported; a runaway reply may hold a million
 _SOUND_FORM = frozenset({"schema_unusable"})
 _UNREADABLE = frozenset(
     {"ngram_loop", "compressible", "replacement_chars", "control_bytes", "script_switch"}
@@ -170,7 +171,7 @@ def _value_flags(reply: Reply, truth: Truth) -> Iterator[Finding]:
     ):
         shaped = set(VALUE_PATTERN.findall(fold(text))) - own if truth.plant else set()
         named = {value for value in truth.foreign if value in text}
-        for value in sorted(shaped | named):
+        for value in sorted(shaped | named)[:MOST_VALUES]:
             owner = _owner(value, truth)
             if owner:
                 yield Finding("foreign_value", f"{value} in {place} belongs to {owner}")

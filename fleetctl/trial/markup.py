@@ -179,7 +179,7 @@ def _pythonic(text: str, prompt: str, tools: Sequence[str]) -> Leak | None:
     """Find a call of a declared tool in Python's spelling, at the start of a line."""
     if not tools:
         return None
-    pattern = re.compile(rf"^[ \t]*\[?[ \t]*(?:{_words(tools)})\(\s*\w+\s*=", re.MULTILINE)
+    pattern = re.compile(rf"^[ \t]*(?:\[[ \t]*)?(?:{_words(tools)})\(\s*\w+\s*=", re.MULTILINE)
     for match in pattern.finditer(text):
         if not _is_quoted(match, text, prompt):
             grade = Grade.FULL if ")" in text[match.end() :] else Grade.PARTIAL

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from fleetctl.trial.classes import Classes, OutcomeClass, classifier_version, load_classes
 from fleetctl.trial.conversation import read_conversations
-from fleetctl.trial.events import Ended, Exchange, Expectation, SessionRecord, SseEvent, Truth
+from fleetctl.trial.events import (
+    Ended,
+    Exchange,
+    Expectation,
+    Plant,
+    SessionRecord,
+    SseEvent,
+    Truth,
+)
 from fleetctl.trial.outcome import classify
 from fleetctl.trial.sse import SseParser
 
@@ -165,6 +173,27 @@ def test_another_set_of_classes_judges_differently():
 
 def test_the_version_names_code_markup_and_classes():
     assert classifier_version().count(".") == 2
+
+
+HOSTILE = [
+    " ", "\n", "<", "{", "`", "|", "[ ", "< ", "| ", "a", "~~~", "```\n", '{"arguments":', '"name"',
+    '{"name": "lookup_order", "arguments": {', "<|DSML", "lookup_order(", "ZK-4417-Q ", "\\u003c",
+    "\u2581", "AA-0000-A BB-1111-B ", "to=functions.", "<invoke ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_no_runaway_text_takes_more_than_linear_time(piece):
+    # at this size a quadratic step would not end within any patience
+    text = piece * (300_000 // len(piece))
+    request = json.dumps({"messages": [], "tools": [{"function": {"name": "lookup_order"}}]})
+    call = {"function": {"name": "lookup_order", "arguments": text}}
+    for message in ({"content": text, "reasoning": text}, {"tool_calls": [call]}):
+        body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]})
+        exchange = Exchange(1, request, status=200, body=body)
+        truth = Truth(values=("ZK-4417-Q",), plant=Plant(1, 0, 40, 3))
+        outcome = classify(SessionRecord(0, truth, (exchange,)))
+        assert len(outcome.findings) < 100
 
 
 jsonish = st.recursive(
