@@ -65,13 +65,11 @@ class LeaseKeeper:
             ApplyFailed: a step failed and was undone.
             RestoreConflict: somebody changed a file of ours meanwhile.
         """
-        if self._transaction:
-            self._agent.restore(transaction=self._transaction, hold=True)
-            self._transaction = ""
-        if plan.steps:
-            transaction = new_id()
-            self._agent.apply(self.request, transaction, plan.steps, plan.blobs, within=within)
-            self._transaction = transaction
+        transaction = new_id()
+        before, self._transaction = self._transaction, transaction
+        self._agent.apply(
+            self.request, transaction, plan.steps, plan.blobs, within=within, replaces=before
+        )
 
     def keep(self, agent: Agent) -> None:
         """Let the change stay, through a new connection: that it can be made is part of the proof.
