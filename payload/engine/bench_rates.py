@@ -89,7 +89,7 @@ class Trial:
         """Run to the end and return the counts."""
         for session in self.sessions:
             self._ask(session)
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         steps = 0
         while self.assembly.engine.step():
             steps += 1
@@ -105,6 +105,7 @@ class Trial:
             "wrong_per_million": round(1e6 * wrong / tokens),
             "steps": steps,
             "seconds": round(seconds, 3),
+            "cpu_s": round(time.process_time() - cpu_started, 3),
             "tokens_per_s": round(tokens / seconds),
         }
 

@@ -55,7 +55,7 @@ def test_text_without_calls_comes_through_unchanged(text):
     [
         ONE.replace(INVOKE_CLOSE, ""),
         ONE.replace(PARAMETER_CLOSE, "", 1),
-        ONE.replace('invoke name="', 'invoke nome="'),
+        ONE.replace('invoke name="', 'invoke title="'),
         ONE.replace("parameter", "parrot", 1),
         ONE.replace(">3<", ">three<"),
         ONE.replace("ZK-4417-Q", "ZK</｜DSML｜4417"),
