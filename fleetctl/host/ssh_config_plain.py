@@ -6,6 +6,7 @@ It answers in the words of `ssh -G`, so that one place interprets both.
 from __future__ import annotations
 
 import fnmatch
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,11 +75,10 @@ def _lines_for(alias: str, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    words = line.strip()
-    if not words or words.startswith("#"):
+    found = re.fullmatch(r"\s*([^\s=#]+)(?:\s*=\s*|\s+)(.*?)\s*", line)
+    if found is None:
         return "", ""
-    key, _, value = words.replace("=", " ", 1).partition(" ")
-    value = value.strip()
+    key, value = found.groups()
     is_quoted_whole = len(value) > 1 and value[0] == value[-1] == '"' and value.count('"') == 2
     return key.lower(), value[1:-1] if is_quoted_whole else value
 

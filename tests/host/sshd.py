@@ -76,6 +76,7 @@ class Sshds:
         keys = [make_key(folder / f"host_{kind}", kind) for kind in key_kinds]
         port = free_port()
         config = [
+            *lines,  # first, because sshd takes the first value it finds
             "ListenAddress 127.0.0.1",
             f"Port {port}",
             *(f"HostKey {key}" for key in keys),
@@ -87,7 +88,6 @@ class Sshds:
             "StrictModes no",
             "UsePAM no",
             "LogLevel VERBOSE",
-            *lines,
         ]
         (folder / "config").write_text("\n".join(config) + "\n")
         with (folder / "log").open("wb") as log:

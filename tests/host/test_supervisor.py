@@ -191,7 +191,7 @@ def test_zombies_that_nobody_reaps_do_not_count_as_alive(started: list[Supervise
         "if os.fork() == 0:\n"
         "    group = os.getpgid(0)\n"
         "    if os.fork() == 0: os._exit(0)\n"
-        "    os.setsid(); time.sleep(20); os._exit(0)\n"
+        "    os.setsid(); time.sleep(2); os._exit(0)\n"
         "time.sleep(0.5)\n"
     )
     call = Call((sys.executable, "-c", script), b"", 30)
