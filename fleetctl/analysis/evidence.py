@@ -11,6 +11,7 @@ from scipy import special
 
 from fleetctl.analysis.counts import ArmCounts, DrawnBlock
 from fleetctl.analysis.design import Design
+from fleetctl.analysis.guards import GuardFacts
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.judgement import (
     ArmEstimate,
@@ -60,9 +61,14 @@ class Arms:
     rho_of_events: float
 
     @property
-    def runs(self) -> int:
-        """Runs (or boots) of the smaller arm."""
+    def clusters(self) -> int:
+        """Boots (or runs) of the smaller arm: what power depends on."""
         return min(len(self.control.clusters), len(self.treatment.clusters))
+
+    def runs(self, *, historical_control: bool) -> int:
+        """Runs of the smaller arm: what looks are declared in; a historical control has none."""
+        arms = [self.treatment] if historical_control else [self.control, self.treatment]
+        return min(sum(run.sessions > 0 for run in arm.runs) for arm in arms)
 
 
 def arms_of(control: ArmCounts, treatment: ArmCounts, history: Dispersion | None) -> Arms:
@@ -90,17 +96,20 @@ def arm_estimate(counts: ArmCounts, arms: Arms) -> ArmEstimate:
     )
 
 
-def numbers_of(arms: Arms, treatment: ArmEstimate, design: Design, given_up: int) -> Numbers | None:
+def numbers_of(
+    arms: Arms, treatment: ArmEstimate, design: Design, guards: GuardFacts
+) -> Numbers | None:
     """Return all numbers a verdict is read from; None when an arm is empty."""
     control, treated = arms.control.rate, arms.treatment.rate
     if control is None or treated is None:
         return None
     rates = (control, treated)
+    runs = arms.runs(historical_control=guards.historical_control)
     margin = design.margin or control / 2 or design.target
     return Numbers(
-        comparison=_compare(arms, rates, level_of_look(arms.runs, design, given_up)),
+        comparison=_compare(arms, rates, level_of_look(runs, design, guards.given_up_runs)),
         elimination=_elimination(arms, treatment, design.target),
-        outlook=_outlook(arms, rates, design, margin),
+        outlook=_outlook(arms, rates, design, margin, runs),
         margin=margin,
         evalue=_evalue(arms),
     )
@@ -187,7 +196,9 @@ def _clean_runs_left(sizes: Sequence[int], rho: float, target: float) -> int:
     return max(0, math.ceil(missing / log_p_zero(target, rho, usual) - 1e-12))
 
 
-def _outlook(arms: Arms, rates: tuple[float, float], design: Design, margin: float) -> Outlook:
+def _outlook(
+    arms: Arms, rates: tuple[float, float], design: Design, margin: float, runs: int
+) -> Outlook:
     both = (arms.control, arms.treatment)
     sizes = [cluster.sessions for arm in both for cluster in arm.clusters]
     assumed = Assumed(
@@ -198,12 +209,12 @@ def _outlook(arms: Arms, rates: tuple[float, float], design: Design, margin: flo
     )
     needed = runs_needed(*rates, assumed)
     return Outlook(
-        runs=arms.runs,
+        runs=arms.clusters,
         runs_needed=needed,
-        more_runs=None if needed is None else max(1, needed - arms.runs),
+        more_runs=None if needed is None else max(1, needed - arms.clusters),
         equivalence_runs=equivalence_runs(rates[0], margin, assumed),
-        smallest_visible=smallest_visible(rates[0], arms.runs, assumed),
-        next_look=min((n for n in design.declared_looks if n > arms.runs), default=None),
+        smallest_visible=smallest_visible(rates[0], arms.clusters, assumed),
+        next_look=min((n for n in design.declared_looks if n > runs), default=None),
     )
 
 

@@ -145,7 +145,7 @@ class Outlook:
     """What more runs could do.
 
     Attributes:
-        runs: runs per arm so far (the smaller arm).
+        runs: runs per arm so far (of the smaller arm; boots where runs share them).
         runs_needed: runs per arm that see a difference like this one with 80 % power; None when
             there is no difference or more than 100 are needed.
         more_runs: how many of them are to come, per arm; None like the above.

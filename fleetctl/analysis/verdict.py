@@ -34,7 +34,7 @@ def judge(
     checks = fact_checks(control, treatment, guards, factorial=design.factorial)
     checks += count_checks(control, treatment, guards, arms.pooled, design.target)
     own = arm_estimate(treatment, arms)
-    numbers = numbers_of(arms, own, design, guards.given_up_runs)
+    numbers = numbers_of(arms, own, design, guards)
     word, reason = _word(numbers, own, checks, design)
     return Judgement(
         word=word,

@@ -337,6 +337,32 @@ def test_runs_that_were_given_up_end_the_trial_at_the_last_level():
     assert Flag.PEEKED not in cut_short.flags
 
 
+def test_a_control_from_another_day_does_not_make_the_planned_end_a_peek():
+    lump = arm("control", [18], [120])
+
+    found = judge(
+        lump,
+        treatment(0, 0, 0),
+        design=Design(runs=3),
+        guards=GuardFacts(historical_control=True),
+    )
+
+    assert found.flags == (Flag.HISTORICAL_CONTROL,)
+    assert found.numbers.comparison.level == pytest.approx(0.05)
+
+
+def test_looks_count_runs_even_where_runs_share_a_boot():
+    shared = [
+        ArmCounts(name, tuple(Run(bad, 40, boot=f"{name}{i // 2}") for i in range(4)))
+        for name, bad in (("control", 6), ("treatment", 1))
+    ]
+
+    found = judge(*shared, design=Design(runs=4))
+
+    assert Flag.PEEKED not in found.flags
+    assert found.numbers.comparison.df == 2
+
+
 def test_a_huge_trial_is_judged_without_enumerating_every_session():
     vast = [20_000] * 4
     found = judge(arm("control", [3000] * 4, vast), arm("treatment", [10] * 4, vast))
