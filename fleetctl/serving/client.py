@@ -207,12 +207,12 @@ class _Reading:
         elif ended is Ended.COMPLETE and self.body and self.status == 200:
             self.first_token_at_s = self._now_s() - self.sent_s
 
-    def _take_events(self, datas: list[bytes], now_s: float) -> None:
-        if not datas:
+    def _take_events(self, arrived: list[bytes], now_s: float) -> None:
+        if not arrived:
             return
         at_s = now_s - self.sent_s
-        self._budget.left -= EVENT_OVERHEAD_BYTES * len(datas)
-        for text in map(_text, datas):
+        self._budget.left -= EVENT_OVERHEAD_BYTES * len(arrived)
+        for text in map(_text, arrived):
             self.events.append(SseEvent(at_s, text))
             self.builder.take(text)
         if self.first_token_at_s is None and self.builder.has_token:

@@ -26,7 +26,7 @@ from fleetctl.trial.people import PeoplesLine, parse_peoples_line
 from fleetctl.trial.summary import CommandRun, TrialResult, all_counts
 
 _LINE_NAMES = {"ok-ish": OutcomeClass.DONE, "ok": OutcomeClass.DONE}
-_HELP = "print the documented JSON or the line `CORRUPTION sessions: x/n = …` (docs: workloads)"
+_HELP = "print the documented JSON or the line `CORRUPTION sessions: x/n = …` (docs/workloads.md)"
 
 
 def command_result(run: CommandRun, *, stdout: str, result_file: str | None) -> TrialResult:
