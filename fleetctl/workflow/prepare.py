@@ -43,8 +43,16 @@ class HostPlan:
     @property
     def within(self) -> tuple[str, ...]:
         """Directories that no step may leave: the tree, and those of the files edited by name."""
-        named = {str(PurePosixPath(path).parent) for path in self.touched}
+        named = {self._nearest_directory(path) for path in self.touched}
         return tuple(sorted({self.reached.host.tree, *named}))
+
+    def _nearest_directory(self, path: str) -> str:
+        """Return the innermost directory above a path that exists already."""
+        for parent in PurePosixPath(path).parents:
+            state = self.touched.get(str(parent))
+            if state is not None and state.kind == "directory":
+                return str(parent)
+        return str(PurePosixPath(path).parent)
 
     def facts_json(self) -> dict[str, Any]:
         """Return what the host is, for the run's folder."""
