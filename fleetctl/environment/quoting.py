@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import enum
 import re
+
+
+class Inside(enum.Enum):
+    """What surrounds a text, and so how something is put into it."""
+
+    SCRIPT = "the script"
+    SINGLE_QUOTES = "single quotes"
+    DOUBLE_QUOTES = "double quotes"
+    HERE_DOCUMENT = "a here-document"
+    ELSEWHERE = "another place"
+
+    @property
+    def is_editable(self) -> bool:
+        """Say whether a text there can be edited."""
+        return self is not Inside.ELSEWHERE
+
+    def written(self, text: str) -> str:
+        """Return what has to stand there so that the text at hand gets `text`."""
+        if self is Inside.SINGLE_QUOTES:
+            return text.replace("'", "'\\''")
+        if self is Inside.DOUBLE_QUOTES:
+            return re.sub(r'([\\"$`])', r"\\\1", text)
+        return text
+
 
 _BARE = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
 _TAME = re.compile(r"[A-Za-z0-9_./:,@%+= -]*")

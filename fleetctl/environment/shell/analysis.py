@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+from fleetctl.environment.quoting import Inside
 from fleetctl.environment.shell.build import parse
 from fleetctl.environment.shell.command_line import Payload
 from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, State, Variable, Write
@@ -79,6 +80,7 @@ class Analysis:
         end: the variables at the end of the script, None where it never gets there.
         names: every variable that the script itself writes.
         functions: names of the functions it defines.
+        aliases: names of its aliases.
     """
 
     script: Script
@@ -89,6 +91,7 @@ class Analysis:
     end: State | None
     names: frozenset[str]
     functions: frozenset[str]
+    aliases: frozenset[str]
 
 
 def analyse(
@@ -116,14 +119,14 @@ def analyse(
     machine = Interpreter(
         parser=parser,
         library=library or NoFiles(),
-        reading=Reading(script, "", editable=True, embedded=False),
+        reading=Reading(script, "", Inside.SCRIPT),
         path=path,
         is_sh=interpreter_of(content) == "sh",
         last_pipe=b"lastpipe" in content,
         aliases_on=b"expand_aliases" in content,
     )
-    machine.define_functions(script.body)
-    state = _initial(caller, path)
+    machine.define_functions(machine.reading)
+    state = _initial(caller, content)
     try:
         end = machine.run_sourced(script.body, state)
     except (TooEntangled, RecursionError) as error:
@@ -142,6 +145,7 @@ def analyse(
         end=end,
         names=frozenset(machine.every_text),
         functions=frozenset(machine.functions),
+        aliases=frozenset(machine.aliases),
     )
 
 
@@ -159,7 +163,8 @@ def interpreter_of(content: bytes) -> str:
     return "sh" if name in ("sh", "dash", "ash") else name
 
 
-def _initial(caller: Caller, path: str) -> State:
+def _initial(caller: Caller, content: bytes) -> State:
+    options = re.match(rb"#!\s*\S*sh((?:\s+-\w+)*)\s*$", content.split(b"\n", 1)[0])
     fallback = (
         NO_VARIABLE
         if caller.complete
@@ -173,6 +178,7 @@ def _initial(caller: Caller, path: str) -> State:
         fallback=fallback,
         directory=caller.directory or HOLE,
         arguments=caller.arguments,
+        export_all=options is not None and b"a" in options[1],
     )
 
 

@@ -48,6 +48,8 @@ def declaration(machine: Machine, command: Declaration, state: State) -> None:
                 rest.append(item)
     options = _options(command.variant, flags, state)
     if options.functions:
+        names = [item.name for item in rest if isinstance(item, Assignment)]
+        _declare_functions(machine, options, names)
         return
     for given in rest:
         if isinstance(given, Field):
@@ -61,10 +63,16 @@ def declare_words(machine: Machine, variant: str, items: Sequence[Field], state:
     flags = [item.text for item in items if _is_flag(item.text)]
     options = _options(variant, flags, state)
     if options.functions:
+        _declare_functions(machine, options, [item.text for item in items])
         return
     for item in items:
         if not _is_flag(item.text):
             _declare_field(machine, item, options, state)
+
+
+def _declare_functions(machine: Machine, options: Options, names: Sequence[str]) -> None:
+    if options.export:
+        machine.exported_functions.update(names)
 
 
 def _is_flag(text: str) -> bool:
@@ -86,7 +94,7 @@ def _options(variant: str, flags: Sequence[str], state: State) -> Options:
         export=export,
         attributes=frozenset(_ATTRIBUTES[c] for c in letters if c in _ATTRIBUTES),
         arrays="a" in on or "A" in on,
-        hides=scoped and "g" not in on and bool(state.saved),
+        hides=scoped and "g" not in on and state.in_function,
         functions="f" in on or "F" in on,
         how=variant if not flags else f"{variant} {' '.join(flags)}",
     )

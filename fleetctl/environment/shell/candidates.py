@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fleetctl.environment.quoting import needs_no_quotes, quoted_like, shell_quoted
+from fleetctl.environment.quoting import Inside, quoted_like, shell_quoted
 from fleetctl.environment.shell.analysis import Analysis, Launch
 from fleetctl.environment.shell.command_line import CommandLine
 from fleetctl.environment.shell.dataflow import Means, Site, Write, is_plain_integer
@@ -41,7 +41,7 @@ def candidates(
 class _Chooser:
     def __init__(self, analysis: Analysis, launch: Launch, name: str, wanted: str | None) -> None:
         self.script = analysis.script
-        self.functions = analysis.functions
+        self.functions = analysis.functions | analysis.aliases
         self.launch = launch
         self.name = name
         self.wanted = wanted
@@ -75,7 +75,7 @@ class _Chooser:
         if remote and last.means is not Means.CONTAINER_OPTION:
             raise self.refused("unsupported", line.barrier)
         if any(w.site is None for _, w in own):
-            raise self.refused("unsupported", "it stands in an array or an expansion")
+            raise self.refused("unsupported", "it stands in a list, an array or an expansion")
         if self.wanted is not None:
             yield from self.in_place(write)
             return
@@ -118,7 +118,7 @@ class _Chooser:
     def check_passage(self, line: CommandLine) -> None:
         if self.launch.observations[0].outer.barrier and not line.crossable:
             raise self.refused("unsupported", self.launch.observations[0].outer.barrier)
-        if line.barrier and line.argument_at is None:
+        if line.barrier and not line.argument_places:
             raise self.refused("unsupported", line.barrier)
         if line.barrier and not line.crossable:
             raise self.refused("unsupported", line.barrier)
@@ -129,10 +129,11 @@ class _Chooser:
             raise self.refused("unsupported", why)
         if self.wanted is None:
             raise self.refused("unsupported", "a file of variables in the command may set it")
-        if line.argument_at is None or not self.seen.reading.editable:
+        if not line.argument_places or not self.seen.reading.inside.is_editable:
             raise self.refused("unsupported", "nothing of the environment here reaches the server")
         text = line.argument_form % f"{self.name}={shell_quoted(self.wanted)}"
-        yield self.candidate("added to the command", self.argument(line.argument_at, text))
+        offset = next(filter(self.begins_line, line.argument_places), line.argument_places[0])
+        yield self.candidate("added to the command", self.argument(offset, text))
 
     def argument(self, offset: int, text: str) -> Splice:
         """Insert an argument before another one; on a line of its own where that one has one."""
@@ -150,8 +151,12 @@ class _Chooser:
         site = single.site if single is not None else None
         editable = site is not None and self.variable.exported is True
         self.check_attributes(in_place=editable and site is not None and site.pure)
+        outer = self.seen.outer
+        around = outer is not self.seen.line and self.seen.outer_reading.inside is Inside.SCRIPT
+        if around and outer.cleared and self.wanted is not None and outer.argument_places:
+            yield from self.arguments(outer)
         prefixes = [a for a in self.seen.command.assignments if a.name == self.name]
-        if prefixes and self.wanted is None and self.seen.reading.editable:
+        if prefixes and self.wanted is None and self.seen.reading.inside.is_editable:
             removals = [self.removal(a.start, a.end) for a in prefixes]
             yield from self.removed(removals, self.seen.line)
             return
@@ -185,23 +190,19 @@ class _Chooser:
             return
         if not site.pure:
             if write.means in (Means.PREFIX, Means.ENV_ARGUMENT):
-                text = f" {self.name}={shell_quoted(self.wanted)}"
+                text = site.inside.written(f" {self.name}={shell_quoted(self.wanted)}")
                 yield Candidate(
                     self.name, "added to the command", write.line,
                     (Splice(site.end, site.end, bytes_of(text)),),
                 )  # fmt: skip
             return
-        if site.embedded and not needs_no_quotes(self.wanted):
-            raise self.refused("unsupported", "it stands in a string, where the value needs quotes")
-        new = bytes_of(self.rewritten(site))
+        new = bytes_of(site.inside.written(self.rewritten(site)))
         start = site.start if site.whole else site.value_start
         yield Candidate(self.name, "edited in place", write.line, (Splice(start, site.end, new),))
 
     def rewritten(self, site: Site) -> str:
         wanted = self.wanted or ""
         old = text_of(self.script.content[site.value_start : site.end])
-        if site.embedded:
-            return f"{self.name}={wanted}" if site.whole else wanted
         if not site.whole:
             return quoted_like(wanted, old)
         quoted = quoted_like(f"{self.name}={wanted}", old)
@@ -228,16 +229,21 @@ class _Chooser:
     def segments(self) -> list[list[Place]]:
         """Return the statements around the launch, innermost call first, each innermost first.
 
-        A function that runs its arguments is left alone where its caller can be edited.
+        A function that runs its arguments is left alone where its caller can be edited; so is
+        a script in a string, and a function that is exported to another shell.
         """
         calls: list[list[Place]] = [[]]
+        strings: list[Place] = []
         for place in self.seen.places:
             if place is None:
                 calls.append([])
-            elif place.editable:
+            elif place.inside is Inside.SCRIPT:
                 calls[-1].append(place)
-        ordered = [list(reversed(call)) for call in reversed(calls)]
-        if self.seen.handed and len(ordered) > 1:
+            elif place.inside.is_editable:
+                strings.append(place)
+        ordered = [list(reversed(call)) for call in (*reversed(calls), strings)]
+        nested = self.seen.outer is not self.seen.line
+        if (self.seen.handed or nested) and len(calls) > 1:
             ordered = [*ordered[1:], ordered[0]]
         return [call for call in ordered if call]
 
@@ -247,17 +253,18 @@ class _Chooser:
             if not inner.first:
                 break
             reachable.append(around)
-        usable = [place.statement.start for place in reachable if not self.passes(place)]
-        own_line = next((start for start in usable if self.begins_line(start)), None)
+        usable = [place for place in reachable if not self.passes(place)]
+        own_line = next((p for p in usable if self.begins_line(p.statement.start)), None)
         if own_line is not None:
             yield self.statement_at(own_line)
-        if usable and usable[0] != own_line:
+        if usable and usable[0] is not own_line:
             yield self.statement_at(usable[0])
 
     def passes(self, place: Place) -> bool:
         """Say whether the statement names the variable before it comes to the launch."""
         start, command = place.statement.start, self.seen.command
-        if not self.seen.reading.editable or not start <= command.start <= place.statement.end:
+        known = self.seen.reading.inside.is_editable
+        if not known or not start <= command.start <= place.statement.end:
             return False
         between = self.script.content[start : command.start]
         return re.search(rb"\b" + bytes_of(self.name) + rb"\b", between) is not None
@@ -265,12 +272,14 @@ class _Chooser:
     def begins_line(self, offset: int) -> bool:
         return not self.script.content[self.script.line_start(offset) : offset].strip(b" \t")
 
-    def statement_at(self, offset: int) -> Candidate:
+    def statement_at(self, place: Place) -> Candidate:
+        offset = place.statement.start
         if self.wanted is None:
             unset = "unset -v" if self.name in self.functions else "unset"
             text = f"{unset} {self.name}"
         else:
             text = f"export {self.name}={shell_quoted(self.wanted)}"
+        text = place.inside.written(text)
         line = self.script.line_of(offset)
         if not self.begins_line(offset):
             splice = Splice(offset, offset, bytes_of(text) + b"; ")
@@ -283,10 +292,11 @@ class _Chooser:
     def prefixed(self) -> Iterator[Candidate]:
         """Put the value into the command itself, which nothing after it can undo."""
         command = self.seen.command
-        if not self.seen.reading.editable or not command.words:
+        if not self.seen.reading.inside.is_editable or not command.words:
             return
         if self.wanted is not None:
             text = f"{self.name}={shell_quoted(self.wanted)} "
+            text = self.seen.reading.inside.written(text)
             yield self.candidate(
                 "put before the command", Splice(command.start, command.start, bytes_of(text))
             )

@@ -50,7 +50,7 @@ class CommandLine:
         filed: a file of variables is read, which assignments in the command override.
         barrier: why nothing that the shell sets arrives; "" where it does.
         crossable: an assignment in the command itself arrives nevertheless.
-        argument_at: offset at which one more assignment may be inserted as an argument.
+        argument_places: offsets at which one more assignment may be inserted as an argument.
         argument_form: `%s`, or `-e %s` for a container.
     """
 
@@ -64,7 +64,7 @@ class CommandLine:
     filed: bool = False
     barrier: str = ""
     crossable: bool = False
-    argument_at: int | None = None
+    argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
 
 
@@ -89,7 +89,7 @@ class Reader:
     filed: bool = False
     barrier: str = ""
     crossable: bool = False
-    argument_at: int | None = None
+    argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
     command_at: int = 0
     executed: bool = False
@@ -108,7 +108,7 @@ class Reader:
             filed=self.filed,
             barrier=self.barrier,
             crossable=self.crossable,
-            argument_at=self.argument_at,
+            argument_places=self.argument_places,
             argument_form=self.argument_form,
         )
 
@@ -137,7 +137,7 @@ class Reader:
     def insert_before(self, position: int, form: str = "%s") -> None:
         """One more assignment may stand before a word."""
         if position < len(self.fields):
-            self.argument_at = self.fields[position].word.start
+            self.argument_places += (self.fields[position].word.start,)
             self.argument_form = form
 
     def option(self, position: int) -> str:
@@ -161,7 +161,7 @@ class Reader:
         self.cleared = True
         self.attached.clear()
         self.removed.clear()
-        self.argument_at = None
+        self.argument_places = ()
 
 
 Step: TypeAlias = Callable[[Reader, int], int]

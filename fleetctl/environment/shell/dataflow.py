@@ -10,6 +10,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from fleetctl.environment.quoting import Inside
+
 HOLE = "\0"
 
 
@@ -36,7 +38,7 @@ class Site:
         end: of the value.
         whole: NAME=value is one quoted word and is replaced as a whole.
         pure: the old value has no effect of its own that would be lost.
-        embedded: it lies in a string, where only a value without quoting is exact.
+        inside: what surrounds the text it stands in.
     """
 
     start: int
@@ -44,7 +46,7 @@ class Site:
     end: int
     whole: bool = False
     pure: bool = True
-    embedded: bool = False
+    inside: Inside = Inside.SCRIPT
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,14 @@ NO_VARIABLE = Variable(None, exported=False, writers=frozenset())
 """A variable that surely does not exist."""
 
 
+@dataclass(frozen=True)
+class Hidden:
+    """Variables that come back: hidden by a function's locals, or by the prefix of one command."""
+
+    variables: Mapping[str, Variable]
+    by_function: bool
+
+
 @dataclass
 class State:
     """All variables at one point. Mutable: each way through the script owns a copy.
@@ -121,7 +131,7 @@ class State:
         fallback: what holds for a name that was never mentioned.
         export_all: `set -a` is on.
         strange_functions: code that nobody showed us ran, so any command may be a function.
-        saved: per function call, the variables that its locals hide.
+        saved: what each function call and each prefix hides, outermost first.
         directory: the working directory as far as it is known.
         arguments: the positional parameters, None where they are unknown.
         started: numbers of the server starts on the way here.
@@ -131,7 +141,7 @@ class State:
     fallback: Variable
     export_all: bool | None = False
     strange_functions: bool = False
-    saved: tuple[Mapping[str, Variable], ...] = ()
+    saved: tuple[Hidden, ...] = ()
     directory: str = HOLE
     arguments: tuple[str, ...] | None = None
     started: frozenset[int] = frozenset()
@@ -207,7 +217,8 @@ class State:
         if "readonly" in old.attributes:
             return
         gone = replace(NO_VARIABLE, writers=frozenset({write}), earlier=old.earlier | old.writers)
-        hidden = next((frame[name] for frame in reversed(self.saved) if name in frame), None)
+        frames = (frame.variables for frame in reversed(self.saved))
+        hidden = next((frame[name] for frame in frames if name in frame), None)
         self.put(name, gone if hidden is None else gone.join(hidden))
 
     def mark(
@@ -224,17 +235,28 @@ class State:
             ),
         )
 
-    def hide(self, name: str) -> None:
-        """Remember a variable that a local one of this call hides."""
-        if self.saved and name not in self.saved[-1]:
-            frame = {**self.saved[-1], name: self.get(name)}
-            self.saved = (*self.saved[:-1], frame)
+    @property
+    def in_function(self) -> bool:
+        """Say whether a declaration would be local."""
+        return any(frame.by_function for frame in self.saved)
 
-    def leave_function(self) -> None:
-        """Bring back what the locals of the innermost call hid."""
+    def hide(self, name: str) -> None:
+        """Remember a variable that a local one of the innermost call hides."""
+        depth = max(i for i, frame in enumerate(self.saved) if frame.by_function)
+        frame = self.saved[depth]
+        if name not in frame.variables:
+            frame = replace(frame, variables={**frame.variables, name: self.get(name)})
+            self.saved = (*self.saved[:depth], frame, *self.saved[depth + 1 :])
+
+    def enter(self, hidden: Hidden) -> None:
+        """Begin a function call, or a command with a prefix."""
+        self.saved = (*self.saved, hidden)
+
+    def leave(self) -> None:
+        """Bring back what the innermost call or prefix hid."""
         frame = self.saved[-1]
         self.saved = self.saved[:-1]
-        for name, variable in frame.items():
+        for name, variable in frame.variables.items():
             self.put(name, variable)
 
     def forget(self, how: str, line: int, path: str) -> None:
@@ -251,16 +273,20 @@ def _clouded(variable: Variable, name: str, how: str, line: int, path: str) -> V
     return replace(variable, value=HOLE, exported=None, writers=variable.writers | {write})
 
 
-def _join_saved(
-    one: State, first: Mapping[str, Variable], two: State, second: Mapping[str, Variable]
-) -> Mapping[str, Variable]:
+def _join_saved(one: State, first: Hidden, two: State, second: Hidden) -> Hidden:
     if first == second:
         return first
     # Where only one way declared it local, the other way's present value is the one that stays.
-    return {
-        name: first.get(name, one.get(name)).join(second.get(name, two.get(name)))
-        for name in first.keys() | second.keys()
-    }
+    names = first.variables.keys() | second.variables.keys()
+    return Hidden(
+        {
+            name: first.variables.get(name, one.get(name)).join(
+                second.variables.get(name, two.get(name))
+            )
+            for name in names
+        },
+        first.by_function,
+    )
 
 
 def _as_attributes_have_it(value: str, attributes: frozenset[str]) -> str:

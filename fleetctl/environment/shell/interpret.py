@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.environment.shell.builtins import declaration
 from fleetctl.environment.shell.dataflow import HOLE, State
-from fleetctl.environment.shell.machine import Machine
+from fleetctl.environment.shell.machine import Defined, Machine
 from fleetctl.environment.shell.observation import Place
 from fleetctl.environment.shell.simple import Jump, Ways, run_simple
 from fleetctl.environment.shell.tree import (
@@ -21,7 +21,6 @@ from fleetctl.environment.shell.tree import (
     CountingFor,
     Declaration,
     For,
-    Function,
     Group,
     If,
     Literal,
@@ -107,7 +106,7 @@ class Interpreter(Machine):
         return current
 
     def _placed(self, statement: Statement, state: State, *, first: bool) -> Ways:
-        self.places.append(Place(statement, first, self.reading.editable))
+        self.places.append(Place(statement, first, self.reading.inside))
         try:
             return self._outcome(statement, state)
         finally:
@@ -391,8 +390,12 @@ class Interpreter(Machine):
             returned.saved = state.saved
         return returned
 
-    def _bodies(self, definitions: Sequence[Function], state: State) -> State | None:
-        return join(*(self._body(each.body, state.copy()) for each in definitions))
+    def _bodies(self, definitions: Sequence[Defined], state: State) -> State | None:
+        outcomes: list[State | None] = []
+        for each in definitions:
+            with self.read(each.reading):
+                outcomes.append(self._body(each.function.body, state.copy()))
+        return join(*outcomes)
 
     def _body(self, body: Statement, state: State) -> State | None:
         self.returns.append([])

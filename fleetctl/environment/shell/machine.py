@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from fleetctl.environment.quoting import Inside
 from fleetctl.environment.shell.build import parse
 from fleetctl.environment.shell.command_line import CommandLine
 from fleetctl.environment.shell.dataflow import (
@@ -44,6 +45,14 @@ class TooEntangled(Exception):
     """The analysis gave up: so many ways through the script that it would take too long."""
 
 
+@dataclass(frozen=True)
+class Defined:
+    """A function and the text it stands in."""
+
+    function: Function
+    reading: Reading
+
+
 @dataclass
 class Machine(abc.ABC):
     """An analysis under way."""
@@ -55,7 +64,8 @@ class Machine(abc.ABC):
     is_sh: bool
     last_pipe: bool = False
     aliases_on: bool = False
-    functions: dict[str, list[Function]] = field(default_factory=dict)
+    functions: dict[str, list[Defined]] = field(default_factory=dict)
+    exported_functions: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
     observations: list[Observation] = field(default_factory=list)
     pairs: set[tuple[int, int]] = field(default_factory=set)
@@ -63,7 +73,7 @@ class Machine(abc.ABC):
     every_text: dict[str, list[str]] = field(default_factory=dict)
     opened: list[str] = field(default_factory=list)
     places: list[Place | None] = field(default_factory=list)
-    outer: list[tuple[CommandLine, Simple]] = field(default_factory=list)
+    outer: list[tuple[CommandLine, Simple, Reading]] = field(default_factory=list)
     background: int = 0
     steps: int = 0
 
@@ -110,29 +120,39 @@ class Machine(abc.ABC):
         finally:
             self.reading = before
 
-    def open_text(self, content: bytes, path: str, *, at: int | None = None) -> Reading | None:
+    def open_text(
+        self,
+        content: bytes,
+        path: str,
+        *,
+        at: int | None = None,
+        inside: Inside = Inside.ELSEWHERE,
+    ) -> Reading | None:
         """Parse a text that the script runs.
 
         Args:
             content: the text.
             path: the file it is, or the present one.
-            at: where it stands literally in the present text, None where it is put together.
+            at: where it stands literally in the script, None where it is put together.
+            inside: the quotes around it there.
         """
-        inside = at is not None and (self.reading.editable or self.reading.embedded)
+        if at is None or self.reading.inside is not Inside.SCRIPT:
+            inside = Inside.ELSEWHERE
         try:
             script = parse(content, self.parser, base=at if at is not None else 0)
         except ScriptRejected:
             return None
-        reading = Reading(script, path, editable=False, embedded=inside, base=at or 0)
-        self.define_functions(script.body)
+        first_line = self.reading.line_of(at) if at is not None else 1
+        reading = Reading(script, path, inside, at or 0, first_line)
+        self.define_functions(reading)
         return reading
 
-    def define_functions(self, body: Sequence[Statement]) -> None:
+    def define_functions(self, reading: Reading) -> None:
         """Collect the functions that a text defines, wherever it does."""
-        for function in functions_in(body):
+        for function in functions_in(reading.script.body):
             known = self.functions.setdefault(function.name, [])
-            if function not in known:
-                known.append(function)
+            if not any(each.function == function for each in known):
+                known.append(Defined(function, reading))
 
     # ---- writes
 
@@ -195,20 +215,20 @@ class Machine(abc.ABC):
     def site_of(self, assignment: Assignment) -> Site | None:
         """Return where the value of an assignment can be replaced, None where it can't."""
         reading = self.reading
-        if not (reading.editable or reading.embedded) or assignment.append or assignment.naked:
+        if not reading.inside.is_editable or assignment.append or assignment.naked:
             return None
         return Site(
             start=assignment.start,
             value_start=assignment.value_start,
             end=assignment.end,
             pure=loses_nothing(assignment.value, assignment.name),
-            embedded=reading.embedded,
+            inside=reading.inside,
         )
 
     def site_of_field(self, item: Field, name: str, lead: str = "") -> Site | None:
         """Return where the value of a word NAME=value can be replaced, None where it can't."""
         reading, word = self.reading, item.word
-        if not item.alone or not (reading.editable or reading.embedded):
+        if not item.alone or not reading.inside.is_editable:
             return None
         raw = reading.raw(word.start, word.end)
         assignment = bytes_of(lead + name + "=")
@@ -219,14 +239,12 @@ class Machine(abc.ABC):
                 value_start=word.start + len(assignment),
                 end=word.end,
                 pure=pure,
-                embedded=reading.embedded,
+                inside=reading.inside,
             )
         quoted = raw[:1] in (b'"', b"'") and raw[1:].startswith(assignment)
         if not quoted or lead:
             return None
-        return Site(
-            word.start, word.start, word.end, whole=True, pure=pure, embedded=reading.embedded
-        )
+        return Site(word.start, word.start, word.end, whole=True, pure=pure, inside=reading.inside)
 
     # ---- effects of words
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from fleetctl.environment.quoting import Inside
 from fleetctl.environment.shell.command_line import Attached, CommandLine, Payload
-from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, State, Write
+from fleetctl.environment.shell.dataflow import HOLE, Means, State, Write
 from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.observation import Observation, Reading, seen
@@ -28,13 +30,12 @@ def run_eval(machine: Machine, command: Simple, items: list[Field], state: State
     text = " ".join(item.text for item in items)
     reading = None
     if HOLE not in text:
-        raw = raw_text(items[0].word) if len(items) == 1 and items[0].alone else None
-        at = raw[0] if raw and raw[1] == text else None
-        reading = machine.open_text(bytes_of(text), machine.reading.path, at=at)
+        literal = len(items) == 1 and items[0].alone
+        reading = _opened(machine, _text_of_word(items[0].word, text) if literal else Text(text))
     if reading is not None:
         with machine.read(reading):
             return machine.run_list(reading.script.body, state)
-    line = read_command([f for i in items for f in _split(i)]) if items else None
+    line = read_command([f for item in items for f in _split(item)]) if items else None
     if line is not None and line.payload in (Payload.SERVER, Payload.SHELL):
         observe(machine, command, replace(line, attached=()), state, hidden=(text,))
     machine.forget(state, "eval", command.start)
@@ -76,7 +77,10 @@ def note_trap(machine: Machine, command: Simple, items: list[Field], state: Stat
     words = [item for item in items if item.text not in ("--", "-p", "-l")]
     if len(words) < 2 or words[0].text in ("", "-") or HOLE in words[0].text:
         return
-    reading = machine.open_text(bytes_of(words[0].text), machine.reading.path)
+    handler = words[0]
+    alone = handler.alone
+    text = _text_of_word(handler.word, handler.text) if alone else Text(handler.text)
+    reading = _opened(machine, text)
     if reading is None:
         return
     signals = {item.text.upper().removeprefix("SIG") for item in words[1:]}
@@ -120,35 +124,41 @@ def _shell_text(
     line: CommandLine,
     inner: State,
 ) -> None:
-    content, at = _shell_content(machine, redirects, line, inner)
+    content = _shell_content(machine, redirects, line, inner)
     if content is None:
-        text = line.text.text if line.text else ""
-        hint = read_command(_split(line.text)) if line.text and text.strip() else None
-        if hint is not None:
-            merged = replace(line, payload=hint.payload)
-            observe(machine, command, merged, inner, hidden=(text,))
         return
-    reading = machine.open_text(bytes_of(content), machine.reading.path, at=at)
-    if reading is not None:
-        _run_child(machine, command, line, reading, inner)
+    if HOLE not in content.content:
+        reading = _opened(machine, content)
+        if reading is not None:
+            _run_child(machine, command, line, reading, inner)
+        return
+    pieces = re.split(r"[;&|\n]+", content.content)
+    hints = [read_command(_split(Field(piece, command.words[0]))) for piece in pieces if piece]
+    found = next((hint for hint in hints if hint is not None), None)
+    if found is not None:
+        merged = replace(line, payload=found.payload)
+        observe(machine, command, merged, inner, hidden=(content.content,))
+
+
+def _opened(machine: Machine, text: Text) -> Reading | None:
+    content = bytes_of(text.content)
+    return machine.open_text(content, machine.reading.path, at=text.at, inside=text.inside)
 
 
 def _shell_content(
     machine: Machine, redirects: Sequence[Redirect], line: CommandLine, inner: State
-) -> tuple[str | None, int | None]:
-    """Return the script of `bash -c ...` or `bash <<X`, and where it stands literally."""
+) -> Text | None:
+    """Return the script of `bash -c ...` or `bash <<X`, with `HOLE` for what can't be told."""
     if line.text is not None:
-        if HOLE in line.text.text:
-            return None, None
-        raw = raw_text(line.text.word) if line.text.alone else None
-        same = raw is not None and raw[1] == line.text.text
-        return line.text.text, raw[0] if raw and same else None
+        alone = line.text.alone
+        return _text_of_word(line.text.word, line.text.text) if alone else Text(line.text.text)
     for redirect in redirects:
         if redirect.heredoc is not None and redirect.word is not None:
             literal = is_quoted(redirect.word)
             text = _heredoc_text(machine, redirect.heredoc, inner, literal=literal)
-            return (None if HOLE in text else text), None
-    return None, None
+            plain = literal and redirect.operator == "<<"
+            return Text(text, redirect.heredoc.start, Inside.HERE_DOCUMENT) if plain else Text(text)
+    return None
 
 
 def _heredoc_text(machine: Machine, body: Word, inner: State, *, literal: bool) -> str:
@@ -170,12 +180,13 @@ def _shell_script(machine: Machine, command: Simple, line: CommandLine, inner: S
 def _run_child(
     machine: Machine, command: Simple, line: CommandLine, reading: Reading, inner: State
 ) -> None:
-    """Interpret a script that another shell runs: it gets what is exported, and no functions."""
+    """Interpret a script that another shell runs: it gets what is exported."""
     child = _child_state(machine, line, inner)
     functions = machine.functions
-    machine.functions = {}
-    machine.define_functions(reading.script.body)
-    machine.outer.append((line, command))
+    exported = machine.exported_functions
+    machine.functions = {name: each for name, each in functions.items() if name in exported}
+    machine.define_functions(reading)
+    machine.outer.append((line, command, machine.reading))
     try:
         with machine.read(reading):
             machine.run_apart(reading.script.body, child)
@@ -191,7 +202,7 @@ def _child_state(machine: Machine, line: CommandLine, inner: State) -> State:
     attached = _attached_writes(machine, line)
     child = State(
         variables={name: seen(line, attached, inner, name) for name in names},
-        fallback=NO_VARIABLE if line.cleared else inner.fallback,
+        fallback=seen(line, (), State({}, inner.fallback), ""),
         directory=inner.directory,
         arguments=None if any(HOLE in o for o in line.operands) else line.operands,
         started=inner.started,
@@ -235,8 +246,7 @@ def observe(
     hidden: tuple[str, ...] = (),
 ) -> None:
     """Note the start of a server."""
-    own = (line, command)
-    outer = machine.outer[0] if machine.outer else own
+    outer = machine.outer[0] if machine.outer else (line, command, machine.reading)
     machine.pairs.update((before, command.start) for before in state.started)
     machine.observations.append(
         Observation(
@@ -244,6 +254,7 @@ def observe(
             line=line,
             outer=outer[0],
             outer_command=outer[1],
+            outer_reading=outer[2],
             state=state.copy(),
             places=tuple(machine.places),
             reading=machine.reading,
@@ -264,15 +275,27 @@ def _is_handed(command: Simple) -> bool:
     return bool(names & {"@", "*", "1"})
 
 
-def raw_text(word: Word) -> tuple[int, str] | None:
-    """Return where the text of a wholly quoted, literal word stands, and the text."""
-    if len(word.parts) != 1:
-        return None
-    part = word.parts[0]
-    if isinstance(part, SingleQuoted) and not part.ansi:
-        return part.start + 1, part.text
+@dataclass(frozen=True)
+class Text:
+    """A script that the script holds.
+
+    Attributes:
+        at: where it stands literally, None where it is put together.
+        inside: what surrounds it there.
+    """
+
+    content: str
+    at: int | None = None
+    inside: Inside = Inside.ELSEWHERE
+
+
+def _text_of_word(word: Word, content: str) -> Text:
+    """Return the text of a word: where it is one quoted literal, with its place."""
+    part = word.parts[0] if len(word.parts) == 1 else None
+    if isinstance(part, SingleQuoted) and not part.ansi and part.text == content:
+        return Text(content, part.start + 1, Inside.SINGLE_QUOTES)
     if isinstance(part, DoubleQuoted) and len(part.parts) == 1:
         inner = part.parts[0]
-        if isinstance(inner, Literal) and "\\" not in inner.text:
-            return inner.start, inner.text
-    return None
+        if isinstance(inner, Literal) and inner.text == content:
+            return Text(content, inner.start, Inside.DOUBLE_QUOTES)
+    return Text(content)

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleetctl.environment.quoting import Inside
 from fleetctl.environment.shell.command_line import Attached, CommandLine
 from fleetctl.environment.shell.dataflow import (
     HOLE,
@@ -25,19 +26,20 @@ class Reading:
     Attributes:
         script: its nodes.
         path: "" for the script that may be edited.
-        editable: statements may be inserted and values replaced.
-        embedded: it lies in quotes inside the script: values may be replaced by bare ones.
+        inside: what surrounds it: nothing, or the quotes of a string of the script.
+        base: its offset in the script.
+        first_line: the line it begins on.
     """
 
     script: Script
     path: str
-    editable: bool
-    embedded: bool
+    inside: Inside
     base: int = 0
+    first_line: int = 1
 
     def line_of(self, offset: int) -> int:
         """Return the line of a position in this text, counted in its own file."""
-        return self.script.line_of(offset - self.base)
+        return self.script.line_of(offset - self.base) + self.first_line - 1
 
     def raw(self, start: int, end: int) -> bytes:
         """Return the bytes as they stand there."""
@@ -50,12 +52,12 @@ class Place:
 
     Attributes:
         first: whenever the statement around it runs, this one runs first.
-        editable: it stands in the script itself, not in a string or another file.
+        inside: what surrounds the text it stands in.
     """
 
     statement: Statement
     first: bool
-    editable: bool
+    inside: Inside
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Observation:
         line: how the command starts it.
         outer: the outermost of the commands whose strings it lies in; `line` where there are none.
         outer_command: the command of `outer`.
+        outer_reading: the text it stands in.
         state: the variables at that moment, prefixes included.
         places: statements around it, outermost first; None stands for a function call between.
         reading: the text it stands in.
@@ -80,6 +83,7 @@ class Observation:
     line: CommandLine
     outer: CommandLine
     outer_command: Simple
+    outer_reading: Reading
     state: State
     places: tuple[Place | None, ...]
     reading: Reading
@@ -105,8 +109,9 @@ def seen(
         return Variable(last[0].text, exported=True, writers=frozenset({last[1]}))
     if last is not None:
         return state.get(name)
-    if line.loose or line.filed:
-        how = "an expansion in the command" if line.loose else "a file of variables"
+    remote = line.barrier if not line.crossable else ""
+    if line.loose or line.filed or remote:
+        how = "an expansion in the command" if line.loose else remote or "a file of variables"
         unseen = Write(name, Means.UNKNOWN, how, "", 0, 0, HOLE)
         return Variable(HOLE, exported=None, writers=frozenset({unseen}))
     if name in line.removed or line.cleared:

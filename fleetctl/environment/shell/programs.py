@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from fleetctl.environment.shell.command_line import Attached, Payload, Reader, Step
+from fleetctl.environment.shell.command_line import ASSIGNMENT, Attached, Payload, Reader, Step
 from fleetctl.environment.shell.dataflow import HOLE, Means
 from fleetctl.environment.shell.servers import is_server, is_server_image
 
@@ -34,13 +35,15 @@ OPTION = re.compile(r"-|\d[\d.,smhd:-]*$|0x[0-9a-fA-F]+$")
 
 def _env(reader: Reader, position: int) -> int:
     position = _env_options(reader, position + 1)
+    reader.argument_places = ()
     while position < len(reader.fields):
+        if not reader.loose:
+            reader.insert_before(position)
         if reader.fields[position].rest:
             reader.loose = True
         elif not reader.attach(position, Means.ENV_ARGUMENT):
             break
         position += 1
-    reader.insert_before(position)
     reader.cross()
     return position
 
@@ -97,14 +100,24 @@ def _srun(reader: Reader, position: int) -> int:
     position += 1
     while option := reader.option(position):
         position += 1
-        name, _, value = option.partition("=")
+        name, equals, value = option.partition("=")
         if name == "--export":
-            chosen = value or reader.at(position)
-            position += not value
-            if chosen != "ALL":
-                shown = chosen.replace(HOLE, "…")
-                reader.block(f"srun --export={shown} chooses what arrives", crossable=True)
+            _srun_export(reader, position - (equals != ""), value or reader.at(position))
+            position += not equals
     return position
+
+
+def _srun_export(reader: Reader, position: int, chosen: str) -> None:
+    """Read a list such as ALL,A=1 or B,C=2: names with a value are set, ALL lets the rest in."""
+    listed = chosen.split(",")
+    if listed[0] != "ALL":
+        shown = chosen.replace(HOLE, "…")
+        reader.block(f"srun --export={shown} chooses what arrives", crossable=True)
+    for item in listed:
+        found = ASSIGNMENT.fullmatch(item)
+        if found is not None:
+            place = replace(reader.fields[position], alone=False)
+            reader.attached.append(Attached(found[1], found[2], place, Means.ENV_ARGUMENT))
 
 
 _DOCKER_ALONE = re.compile(
@@ -124,8 +137,8 @@ def _docker(reader: Reader, position: int) -> int:
     reader.cross()
     reader.container = running
     position += 1
-    reader.insert_before(position, "-e %s")
     while position < len(reader.fields):
+        reader.insert_before(position, "-e %s")
         if reader.fields[position].rest:
             reader.loose = True
             position += 1

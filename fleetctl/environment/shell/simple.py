@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from fleetctl.environment.shell import nested
@@ -14,7 +15,7 @@ from fleetctl.environment.shell.builtins import (
     SPECIAL,
     declare_words,
 )
-from fleetctl.environment.shell.dataflow import HOLE, Means, State
+from fleetctl.environment.shell.dataflow import HOLE, Hidden, Means, State
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.tree import (
     Assignment,
@@ -159,12 +160,16 @@ def _called(
     state: State,
 ) -> State | None:
     """Call a function; what its prefix hid comes back after it."""
-    inner.saved = (*inner.saved, {a.name: state.get(a.name) for a in command.assignments})
+    inner.enter(_hidden_by_prefix(command, state, by_function=True))
     after = machine.call(name, arguments, inner)
     if after is not None:
-        after.leave_function()
+        after.leave()
         after.arguments = state.arguments
     return after
+
+
+def _hidden_by_prefix(command: Simple, state: State, *, by_function: bool) -> Hidden:
+    return Hidden({a.name: state.get(a.name) for a in command.assignments}, by_function)
 
 
 def _call_matching(
@@ -194,12 +199,14 @@ def _own(
     target = inner if stays or name in ("eval", ".", "source") else state
     if stays:
         for assignment in command.assignments:
-            inner.mark(assignment.name, exported=state.get(assignment.name).exported)
-    outcome = _run_own(machine, command, name, items, target)
-    if target is inner and not stays:
-        for way in {id(w): w for w in outcome if w is not None}.values():
-            for assignment in command.assignments:
-                way.put(assignment.name, state.get(assignment.name))
+            kept = inner.get(assignment.name)
+            inner.put(assignment.name, replace(kept, exported=None))
+    if target is state or stays:
+        return _run_own(machine, command, name, items, target)
+    inner.enter(_hidden_by_prefix(command, state, by_function=False))
+    outcome = _run_own(machine, command, name, items, inner)
+    for way in {id(w): w for w in outcome if w is not None}.values():
+        way.leave()
     return outcome
 
 

@@ -30,13 +30,14 @@ def edited_start(
         return _attached(start, own, wanted)
     if line.payload is Payload.SHELL and line.text is not None:
         return _in_string(start, line, {name: wanted}, environment, parser)
-    if wanted is None or line.argument_at is None:
+    if wanted is None or not line.argument_places:
         raise _refused(name, start, line.barrier or "nothing of the unit reaches the server")
     if line.barrier or line.loose:
         raise _refused(name, start, line.barrier or "an expansion in it may set the variable")
     text = _exec_quoted(f"{name}={wanted}")
     form = line.argument_form.replace("%s", "") + text
-    return _spliced(start.value, [Splice(line.argument_at, line.argument_at, bytes_of(form + " "))])
+    at = line.argument_places[0]
+    return _spliced(start.value, [Splice(at, at, bytes_of(form + " "))])
 
 
 def _spliced(value: str, splices: list[Splice]) -> str:
