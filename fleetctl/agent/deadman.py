@@ -85,14 +85,15 @@ class DeadMan:
         return self._arm_watcher(lease_id)
 
     def _arm_systemd(self, lease_id: str, unit: str, length_s: float) -> Armed:
-        mark = BOOT_MARKS / lease_id
+        mark, timer = BOOT_MARKS / lease_id, ""
         try:
+            # first, because it also clears away the rest if we die before there is a lease
+            timer = self.start_timer(lease_id, length_s)
             BOOT_MARKS.mkdir(mode=0o700, exist_ok=True)
             mark.touch(mode=0o600)
             self._write_boot_unit(lease_id, unit, mark)
-            timer = self.start_timer(lease_id, length_s)
         except (OSError, SystemctlMissing) as error:
-            self._remove_systemd(lease_id, "")
+            self._remove_systemd(lease_id, timer)
             raise NotArmed(str(error)) from error
         return Armed(DEADMAN_TIMER, boot_mark=str(mark), timer=timer)
 
