@@ -3,8 +3,10 @@
     python benchmarks/client.py [--streams 200] [--seconds 10] [--json]
 
 Both read the same paced streams of the same null server, one after the other, pinned to one core;
-the server has another. On a busy machine run it under `chrt -f 1`. Absolute numbers belong to the machine, the ratio carries over. Exits 1
-when fleetctl's loop lag p99 reaches 100 ms or its pace falls below 90 % of what was offered.
+the server has another. fleetctl parses, records and classifies what it reads, httpx only reads
+lines. On a busy machine run it under `chrt -f 1`. Absolute numbers belong to the machine, the
+ratio carries over. Exits 1 when fleetctl's loop lag p99 reaches 100 ms or its pace falls below
+90 % of what was offered.
 """
 
 from __future__ import annotations
