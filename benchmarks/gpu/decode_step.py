@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 
 import torch
 
@@ -163,11 +164,14 @@ def kept_bytes(indexer: object) -> int:
 
 
 def taking_turns(engines: Sequence[Standing], batch: Batch, rounds: int) -> list[list[float]]:
-    """Return each engine's step times, from rounds in which each steps once, in rotating order."""
+    """Return each engine's step times, from rounds in which each steps once.
+
+    The order is drawn anew for each round: who steps after a slow setup finds cold caches.
+    """
+    draw = Random(0)
     times_s: list[list[float]] = [[] for _ in engines]
-    for turn in range(WARM_UPS + rounds):
-        for place in range(len(engines)):
-            index = (turn + place) % len(engines)
+    for _ in range(WARM_UPS + rounds):
+        for index in draw.sample(range(len(engines)), len(engines)):
             times_s[index].append(step_s(engines[index].assembly, batch))
     return [times[WARM_UPS:] for times in times_s]
 
