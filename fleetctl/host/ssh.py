@@ -27,12 +27,12 @@ CHANNEL_DEADLINE_S = 20.0
 class ParamikoConnection:
     """A `Connection` over a chain of paramiko logins, the last of which is the host."""
 
-    def __init__(self, endpoint: Endpoint, logins: tuple[Login, ...], clock: Clock) -> None:
+    def __init__(self, endpoint: Endpoint, logins: tuple[Login, ...]) -> None:
         self._name = endpoint.name
         self._logins = logins
         self._transport = logins[-1].transport
         self._is_closed = False
-        self._watch = Watch(logins[-1], host_name=endpoint.name, clock=clock)
+        self._watch = Watch(logins[-1], host_name=endpoint.name)
         self._watch.start()
 
     @property
@@ -111,7 +111,7 @@ def connect_ssh(endpoint: Endpoint, *, gate: HandshakeGate, clock: Clock) -> She
     try:
         for host in refuse_beyond_paramiko(route_to(endpoint)):
             logins.append(_hop(host, endpoint, logins[-1:], gate=gate, clock=clock))
-        connection = ParamikoConnection(endpoint, tuple(logins), clock)
+        connection = ParamikoConnection(endpoint, tuple(logins))
     except BaseException:
         for login in reversed(logins):
             login.close()
@@ -130,7 +130,7 @@ def _hop(
 ) -> Login:
     def attempt() -> Login:
         stream = _stream(host, endpoint, before)
-        return log_in(host, endpoint, stream, clock=clock)
+        return log_in(host, endpoint, stream)
 
     with gate.passing((host.host_name, host.port)):
         return retrying(endpoint.connect_deadline_s, clock)(attempt)

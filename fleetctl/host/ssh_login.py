@@ -7,6 +7,7 @@ that opens and closes a client.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -16,7 +17,6 @@ import fabric
 import paramiko
 from paramiko.auth_strategy import AuthFailure
 
-from fleetctl.clock import Clock
 from fleetctl.errors import (
     HostError,
     HostKeyRejected,
@@ -32,6 +32,8 @@ from fleetctl.host.ssh_keys import Keys, KeyStrategy, gathered
 from fleetctl.host.ssh_socket import ByteStream, HeardStream
 
 CHANNEL_DEADLINE_S = 20.0
+# paramiko logs a traceback for each failed handshake; what matters of it is in our errors.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
@@ -106,14 +108,14 @@ class StrictHostKeys(paramiko.MissingHostKeyPolicy):
         return self._host.host_name, self._host.port
 
 
-def log_in(host: Resolved, endpoint: Endpoint, byte_stream: ByteStream, *, clock: Clock) -> Login:
+def log_in(host: Resolved, endpoint: Endpoint, byte_stream: ByteStream) -> Login:
     """Shake hands over an open byte stream, check the host key, and log in.
 
     Raises:
         HandshakeDropped: the server hung up before the login began.
         HostKeyRejected, LoginRefused, SshConfigRefused, HostUnreachable.
     """
-    stream = HeardStream(byte_stream, clock)
+    stream = HeardStream(byte_stream)
     policy = StrictHostKeys(host, endpoint)
     files = endpoint.identity_files or host.identity_files
     only = bool(endpoint.identity_files) or host.is_identities_only

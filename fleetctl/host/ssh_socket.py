@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
 from typing import Protocol
 
-from fleetctl.clock import Clock
 from fleetctl.errors import HostUnreachable
 from fleetctl.host.ssh_config import Resolved
 
@@ -37,30 +35,22 @@ class ByteStream(Protocol):
 
 
 class HeardStream:
-    """A byte stream that remembers when the peer was last heard."""
+    """A byte stream that counts how often the peer was heard.
 
-    def __init__(self, stream: ByteStream, clock: Clock) -> None:
+    Attributes:
+        times_heard: grows with every read that returned.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._clock = clock
-        self._asked = threading.Event()
-        self.heard_at_s = clock.monotonic_s()
-        self.heard_since_asked = threading.Event()
+        self.times_heard = 0
         # paramiko looks at this name to know whether its own close is complete
         self._closed = False
-
-    def ask(self) -> None:
-        """From now on, notice the next byte."""
-        self.heard_since_asked.clear()
-
-    def silent_for_s(self) -> float:
-        """Return how long nothing came from the peer."""
-        return self._clock.monotonic_s() - self.heard_at_s
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` bytes."""
         data = self._stream.recv(size)
-        self.heard_at_s = self._clock.monotonic_s()
-        self.heard_since_asked.set()
+        self.times_heard += 1
         return data
 
     def send(self, data: bytes) -> int:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import paramiko
 
-from fleetctl.clock import Clock
 from fleetctl.host.ssh_login import Login
 
 TICK_S = 1.0
-ASK_AFTER_S = 4.0
-LOST_AFTER_S = 10.0
-# How finely `ask` looks whether the connection has ended meanwhile.
-ANSWER_SLICE_S = 0.1
+ASK_AT_TICK = 4
+LOST_AT_TICK = 11
 
 
 class Watch:
     """Asks a silent peer for a sign of life, and closes the connection to one that gives none.
 
-    A peer is noticed within `LOST_AFTER_S` plus a tick, 11 s. Bytes of any kind count as life,
-    so a slow transfer is never mistaken for death.
+    A peer is given up after `LOST_AT_TICK` s in which nothing came. Bytes of any kind count as
+    life, so a slow transfer is never mistaken for death. Ticks are counted, not time: should this
+    process be stopped for a while, the peer still has all its ticks to answer afterwards.
     """
 
-    def __init__(self, login: Login, *, host_name: str, clock: Clock) -> None:
+    def __init__(self, login: Login, *, host_name: str) -> None:
         self._login = login
-        self._clock = clock
         self._stop = threading.Event()
         self._loss = ""
         self._thread = threading.Thread(target=self._run, name=f"watch {host_name}", daemon=True)
@@ -41,37 +39,35 @@ class Watch:
 
     def ask(self, deadline_s: float) -> bool:
         """Say whether the peer answers in time."""
-        stream = self._login.stream
-        until_s = self._clock.monotonic_s() + deadline_s
-        stream.ask()
-        # In a thread of its own, because a full socket would hold us longer than the deadline.
-        threading.Thread(target=self._ping, name="ping", daemon=True).start()
-        while (left_s := until_s - self._clock.monotonic_s()) > 0:
-            if stream.heard_since_asked.wait(min(left_s, ANSWER_SLICE_S)):
-                return True
-            if not self._login.transport.is_active():
-                return False
-        return False
+        answered = threading.Event()
+
+        def question() -> None:
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                self._login.transport.global_request("keepalive@openssh.com", wait=True)
+                answered.set()
+
+        # In a thread of its own: paramiko waits for the answer until the connection ends.
+        threading.Thread(target=question, name="ask", daemon=True).start()
+        return answered.wait(deadline_s) and self._login.transport.is_active()
 
     def stop(self) -> None:
         """End the watch."""
         self._stop.set()
 
     def _run(self) -> None:
-        asked_at_s = 0.0
+        heard = silent_ticks = 0
         while not self._stop.wait(TICK_S) and self._login.transport.is_active():
-            silent_s = self._login.stream.silent_for_s()
-            if silent_s > LOST_AFTER_S:
-                self._loss = f"the peer gave no sign of life for {silent_s:.0f} s"
-                self._login.close()
-                return
-            now_s = self._clock.monotonic_s()
-            if silent_s > ASK_AFTER_S and now_s - asked_at_s > ASK_AFTER_S:
-                asked_at_s = now_s
+            if self._login.stream.times_heard != heard:
+                heard, silent_ticks = self._login.stream.times_heard, 0
+                continue
+            silent_ticks += 1
+            if silent_ticks == ASK_AT_TICK:
+                # In a thread of its own: a full socket would hold us, and we must go on counting.
                 threading.Thread(target=self._ping, name="ping", daemon=True).start()
+            if silent_ticks == LOST_AT_TICK:
+                self._loss = f"the peer gave no sign of life for {LOST_AT_TICK * TICK_S:.0f} s"
+                self._login.close()
 
     def _ping(self) -> None:
-        try:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._login.transport.ping()
-        except (OSError, EOFError, paramiko.SSHException):
-            return

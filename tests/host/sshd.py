@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pwd
 import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,12 +68,13 @@ class Sshds:
     folder: Path
     login_key: Path
     running: list[Sshd] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(
         self, *lines: str, key_kinds: tuple[str, ...] = ("ed25519",), known_as: str = ""
     ) -> Sshd:
         assert SSHD is not None
-        folder = self.folder / f"sshd-{len(self.running)}"
+        folder = self.folder / f"sshd-{next(self.numbers)}"
         folder.mkdir()
         keys = [make_key(folder / f"host_{kind}", kind) for kind in key_kinds]
         port = free_port()

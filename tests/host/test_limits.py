@@ -1,0 +1,292 @@
+"""What breaks other tools: sshd's limits, peers that freeze or die, and the garbage collector."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from fleetctl.clock import SystemClock
+from fleetctl.errors import ChannelRefused, ConnectionLost, HostError
+from fleetctl.host.connect import connect
+from fleetctl.host.endpoint import Backend, Endpoint
+from fleetctl.host.handshakes import HandshakeGate
+from fleetctl.host.shell import ShellTransport
+from fleetctl.host.ssh import ParamikoConnection
+from fleetctl.host.supervisor import Call
+from tests.contracts.transport import echo_server
+from tests.host.processes import descendants, is_running, pid_in, wait_until
+from tests.host.sshd import Sshd, Sshds
+
+Open = Callable[[Endpoint, Backend], ShellTransport]
+
+
+class TestSessions:
+    """MaxSessions: so many sessions per connection."""
+
+    def test_more_calls_than_sessions_wait_for_their_turn(
+        self, sshds: Sshds, open_transport: Open, ssh_backend: Backend
+    ):
+        # One session is the master's own with OpenSSH.
+        limit = 1 if ssh_backend is Backend.PARAMIKO else 2
+        transport = open_transport(sshds.start(f"MaxSessions {limit}").endpoint(), ssh_backend)
+
+        with ThreadPoolExecutor(4) as pool:
+            results = list(
+                pool.map(
+                    lambda n: transport.run(["sh", "-c", f"sleep 0.3; echo {n}"], deadline_s=60),
+                    range(4),
+                )
+            )
+
+        assert [int(done.stdout) for done in results] == list(range(4))
+
+    def test_the_default_limit_is_never_hit(
+        self, shared_sshd: Sshd, open_transport: Open, ssh_backend: Backend
+    ):
+        transport = open_transport(shared_sshd.endpoint(), ssh_backend)
+        before = shared_sshd.log.count("no more sessions")
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(lambda _: transport.run(["sleep", "0.2"], deadline_s=60), range(24)))
+
+        assert shared_sshd.log.count("no more sessions") == before
+        assert transport.channels_opened == 24
+
+    def test_a_server_without_sessions_is_an_error_and_not_a_hang(
+        self, sshds: Sshds, open_transport: Open
+    ):
+        sshd = sshds.start("MaxSessions 0")
+        transport = open_transport(sshd.endpoint(), Backend.PARAMIKO)
+
+        with pytest.raises(ChannelRefused, match="gpu-1") as caught:
+            transport.run(["true"], deadline_s=60)
+
+        assert "MaxSessions" in caught.value.next_step
+
+    def test_a_forbidden_forward_is_said_at_once(self, sshds: Sshds, open_transport: Open):
+        sshd = sshds.start("AllowTcpForwarding no")
+        transport = open_transport(sshd.endpoint(), Backend.PARAMIKO)
+
+        with (
+            pytest.raises(ChannelRefused, match="does not let us reach") as caught,
+            transport.forward(30002),
+        ):
+            pass
+
+        assert "PermitOpen 127.0.0.1:30002" in caught.value.next_step
+
+
+class TestStartups:
+    """MaxStartups: so many logins under way."""
+
+    def test_sixty_logins_at_once_all_succeed(self, sshds: Sshds, ssh_backend: Backend):
+        sshd = sshds.start()
+        gate = HandshakeGate()
+
+        def log_in(_number: int) -> bool:
+            transport = connect(
+                sshd.endpoint(connect_deadline_s=120),
+                backend=ssh_backend,
+                gate=gate,
+                clock=SystemClock(),
+            )
+            transport.close()
+            return True
+
+        with ThreadPoolExecutor(60) as pool:
+            assert all(pool.map(log_in, range(60)))
+
+    def test_logins_dropped_because_of_others_are_tried_again(
+        self, sshds: Sshds, open_transport: Open, ssh_backend: Backend
+    ):
+        sshd = sshds.start("MaxStartups 1")
+        with (
+            socket.create_connection(("127.0.0.1", sshd.port)) as other,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            other.recv(4)
+            logging_in = pool.submit(open_transport, sshd.endpoint(), ssh_backend)
+            wait_until(lambda: "drop connection" in sshd.log or "throttling" in sshd.log)
+            other.close()
+
+            assert logging_in.result(60).run(["echo", "in"], deadline_s=30).stdout == b"in\n"
+
+
+class TestDeath:
+    """Peers that freeze, and connections that end."""
+
+    def test_a_frozen_peer_is_noticed_in_less_than_15_s(self, sshds: Sshds, open_transport: Open):
+        def freeze(backend: Backend) -> tuple[float, str]:
+            sshd = sshds.start()
+            transport = open_transport(sshd.endpoint(), backend)
+            pid_file = sshd.folder / "pid-of-program"
+            clock = SystemClock()
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(
+                    transport.run,
+                    ["sh", "-c", f"echo $$ >{pid_file}; exec sleep 600"],
+                    deadline_s=600,
+                )
+                program = pid_in(pid_file)
+                for pid in descendants(sshd.process.pid):
+                    if pid != program:
+                        os.kill(pid, signal.SIGSTOP)
+                frozen_at_s = clock.monotonic_s()
+                with pytest.raises(ConnectionLost) as caught:
+                    waiting.result(60)
+                noticed_after_s = clock.monotonic_s() - frozen_at_s
+            with pytest.raises(ConnectionLost):
+                transport.run(["true"], deadline_s=600)
+            transport.close()
+            for pid in descendants(sshd.process.pid):
+                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: not is_running(program), deadline_s=20)
+            return noticed_after_s, str(caught.value)
+
+        with ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(freeze, (Backend.PARAMIKO, Backend.OPENSSH)))
+
+        for noticed_after_s, message in results:
+            assert noticed_after_s < 15
+            assert "what the host did after that is unknown" in message
+
+    def test_a_connection_that_breaks_is_lost_and_its_program_ends(
+        self, sshds: Sshds, open_transport: Open, ssh_backend: Backend, tmp_path: Path
+    ):
+        sshd = sshds.start()
+        transport = open_transport(sshd.endpoint(), ssh_backend)
+        servers = descendants(sshd.process.pid)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(
+                transport.run,
+                ["sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 600"],
+                deadline_s=600,
+            )
+            program = pid_in(tmp_path / "pid")
+            for pid in servers:
+                if is_running(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+            with pytest.raises(ConnectionLost, match="what the host did after that is unknown"):
+                waiting.result(30)
+
+        wait_until(lambda: not is_running(program))
+        with pytest.raises(ConnectionLost):
+            transport.run(["true"], deadline_s=30)
+        with pytest.raises(ConnectionLost):
+            transport.check_alive(deadline_s=5)
+
+    def test_asking_a_frozen_peer_takes_no_longer_than_the_deadline(
+        self, sshds: Sshds, open_transport: Open, ssh_backend: Backend
+    ):
+        sshd = sshds.start()
+        transport = open_transport(sshd.endpoint(), ssh_backend)
+        frozen = descendants(sshd.process.pid)
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+
+        with pytest.raises(ConnectionLost, match=r"gpu-1"):
+            transport.check_alive(deadline_s=0.5)
+
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        transport.check_alive(deadline_s=30)
+
+    def test_a_killed_controller_ends_its_programs_and_its_connection(
+        self, sshds: Sshds, ssh_backend: Backend, tmp_path: Path
+    ):
+        sshd = sshds.start()
+        script = (
+            "import pathlib, sys\n"
+            "from pathlib import PosixPath\n"
+            "from fleetctl.clock import SystemClock\n"
+            "from fleetctl.host.connect import connect\n"
+            "from fleetctl.host.endpoint import Backend, Endpoint\n"
+            "from fleetctl.host.handshakes import HandshakeGate\n"
+            f"t = connect({sshd.endpoint()!r}, backend=Backend({str(ssh_backend)!r}),"
+            " gate=HandshakeGate(), clock=SystemClock())\n"
+            f"t.run(['sh', '-c', 'echo $$ >{tmp_path}/pid; exec sleep 600'], deadline_s=600)\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", script]) as controller:
+            program = pid_in(tmp_path / "pid")
+            children = descendants(controller.pid)
+            controller.send_signal(signal.SIGKILL)
+
+        wait_until(lambda: not is_running(program))
+        wait_until(lambda: not any(map(is_running, children)))
+        wait_until(lambda: not any(map(is_running, descendants(sshd.process.pid))))
+
+    def test_forwarded_connections_end_with_the_connection(
+        self, sshds: Sshds, open_transport: Open, ssh_backend: Backend
+    ):
+        sshd = sshds.start()
+        transport = open_transport(sshd.endpoint(), ssh_backend)
+        with (
+            echo_server() as port,
+            transport.forward(port) as place,
+            socket.create_connection(place, timeout=30) as connection,
+        ):
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+            for pid in descendants(sshd.process.pid):
+                os.kill(pid, signal.SIGKILL)
+
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1) == b""
+
+
+class TestGarbage:
+    """The finalizer of paramiko's stdin file takes the channel's lock (paramiko issue 2685)."""
+
+    def test_a_collection_under_the_channels_lock_does_not_wait_for_itself(
+        self, shared_sshd: Sshd, open_transport: Open
+    ):
+        transport = open_transport(shared_sshd.endpoint(), Backend.PARAMIKO)
+        connection = transport._connection
+        assert isinstance(connection, ParamikoConnection)
+        pipe = connection.open(Call(("sleep", "600"), b"", 600))
+        channel = pipe._channel
+        ring: list[object] = [pipe]
+        ring.append(ring)  # garbage in a cycle, as the traceback of an exception makes it
+        del pipe, ring
+
+        def collect() -> None:
+            with channel.lock:
+                gc.collect()
+
+        collector = threading.Thread(target=collect, daemon=True)
+        collector.start()
+        collector.join(20)
+
+        assert not collector.is_alive()
+        channel.close()
+
+    def test_no_file_objects_are_made_and_every_channel_is_closed(
+        self, shared_sshd: Sshd, open_transport: Open
+    ):
+        made: list[object] = []
+        transport = open_transport(shared_sshd.endpoint(), Backend.PARAMIKO)
+        for deadline_s in (30, 0.2):
+            try:
+                transport.run(["sleep", "0.4"], stdin=b"x", deadline_s=deadline_s)
+            except HostError as error:
+                made.append(error)
+        gc.collect()
+
+        files = [o for o in gc.get_objects() if isinstance(o, paramiko.channel.ChannelFile)]
+        channels = [o for o in gc.get_objects() if isinstance(o, paramiko.Channel)]
+        assert made
+        assert files == []
+        assert all(channel.closed for channel in channels)
