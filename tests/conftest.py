@@ -73,8 +73,9 @@ class Labs:
     directories: list[Path] = field(default_factory=list)
     tokens: dict[Path, str] = field(default_factory=dict)
 
-    def new_directory(self) -> Path:
-        directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-")).resolve()
+    def new_directory(self, root: Path | None = None) -> Path:
+        made = tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-", dir=root)
+        directory = Path(made).resolve()
         self.directories.append(directory)
         return directory / "lab"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import re
 import secrets
 from dataclasses import replace
@@ -40,7 +41,8 @@ def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> 
         token=secrets.token_hex(4),
         kind=kind or permitted.kind,
         network="",
-        user=getpass.getuser(),
+        # not $USER, which `su` and `sudo` may leave behind: sshd logs in whom it runs as
+        user=pwd.getpwuid(os.geteuid()).pw_name,
         python=python,
         why_this_kind=permitted.why_not_namespaces,
         disk_on_tmpfs=permitted.disk_on_tmpfs,

@@ -45,7 +45,7 @@ DIRECTORIES = ("bin", "etc/systemd/system", "etc/ssh", "home", "var/lib", "var/l
 WRAPPER = """\
 #!/bin/sh
 exec {python} -I -c 'import sys
-sys.path.append(sys.argv.pop(1))
+sys.path.insert(0, sys.argv.pop(1))
 from fleetctl.lab.{module} import main
 sys.exit(main(sys.argv[1:]))' {packages} {host_dir} "$@"
 """
@@ -100,12 +100,16 @@ def _pids_in(host_dir: bytes) -> set[int]:
     sshd writes its title over its environment, so that it is known by the title alone when the
     first process, from which it descends, is gone.
     """
-    first = re.compile(rb"\0" + host_dir + rb"\0" + BOOT.encode() + rb"\0")
     titles = re.compile(rb"^sshd: .*" + host_dir + rb"/etc/ssh/sshd_config ")
     marked = re.compile(MARK.encode() + rb"=" + host_dir + rb"\0")
-    by_command = pids_matching("cmdline", first) | pids_matching("cmdline", titles)
+    by_command = _first_processes(host_dir) | pids_matching("cmdline", titles)
     roots = by_command | pids_matching("environ", marked)
     return descendants(roots, processes()) - {os.getpid()}
+
+
+def _first_processes(host_dir: bytes) -> set[int]:
+    """Return the first processes of hosts whose directory matches a pattern."""
+    return pids_matching("cmdline", re.compile(rb"\0" + host_dir + rb"\0" + BOOT.encode() + rb"\0"))
 
 
 @dataclass(frozen=True)
@@ -272,8 +276,8 @@ class ProcessHosts:
         """Return what can be told about the host without talking to it."""
         if host.phase is Phase.MAKING:
             return HostState.UNMADE
-        if _pids_in(re.escape(bytes(self.paths.host(host.name)))):
-            return HostState.UP
+        if _first_processes(re.escape(bytes(self.paths.host(host.name)))):
+            return HostState.UP  # what outlives its first process is no host any more
         return HostState.KILLED if host.wanted is Wanted.KILLED else HostState.STOPPED
 
     def known_hosts(self, host: HostRecord) -> str:

@@ -19,6 +19,7 @@ from fleetctl.lab.machine import pids_matching
 from fleetctl.lab.record import UNIT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+SLEEP = f"sleep 4321.{os.getpid()}"  # told from those of other test runs
 FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
 
 
@@ -84,12 +85,13 @@ def test_a_host_cut_from_power_loses_its_processes_and_keeps_its_files(fresh_lab
     running = fresh_lab(2, kind=lab_kind)
     tree = running.lab.host("lab-1").tree
     running.wait_until_active("lab-1")
-    orphan = "setsid nohup sleep 4321 >/dev/null 2>&1 </dev/null &"
+    orphan = f"env -i setsid {SLEEP} >/dev/null 2>&1 </dev/null &"
     running.run("lab-1", f"echo kept >{tree}/kept; {orphan}")
+    wait_for_process(f"^{SLEEP}$")
     before = running.run("lab-1", f"systemctl show -p InvocationID {UNIT}")
     running.lab.kill("lab-1")
     assert running.states() == {"lab-1": HostState.KILLED, "lab-2": HostState.UP}
-    assert orphans_on_machine(running) == []
+    assert processes_like(f"^{SLEEP}$") == []
     running.lab.boot("lab-1")
     assert running.states()["lab-1"] is HostState.UP
     assert running.run("lab-1", f"cat {tree}/kept") == "kept\n"
@@ -97,17 +99,31 @@ def test_a_host_cut_from_power_loses_its_processes_and_keeps_its_files(fresh_lab
     assert running.run("lab-1", f"systemctl show -p InvocationID {UNIT}") != before
 
 
-def orphans_on_machine(running):
+def wait_for_process(pattern):
+    """Wait until a process with such a command line runs on this machine, in a host or not."""
+    waited = threading.Event()
+    for _ in range(500):
+        if processes_like(pattern):
+            return
+        waited.wait(0.02)
+    pytest.fail(f"no process like {pattern}")
+
+
+def processes_like(pattern):
     listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    return re.findall(r"^sleep 4321$", listing.stdout, re.MULTILINE)
+    return re.findall(pattern, listing.stdout, re.MULTILINE)
 
 
-def test_what_runs_detached_outlives_its_login_but_not_its_host(fresh_lab, lab_kind):
+def test_processes_that_keep_multiplying_die_with_their_host(fresh_lab, lab_kind):
     running = fresh_lab(kind=lab_kind)
-    running.run("lab-1", "setsid nohup sleep 4321 >/dev/null 2>&1 </dev/null &")
-    assert len(orphans_on_machine(running)) == 1
+    name = f"again-{os.getpid()}.sh"
+    path = running.lab.disk("lab-1") / name if lab_kind is Kind.PROCESSES else f"/srv/{name}"
+    write = f"printf '#!/bin/sh\n$0 & exec sleep 0.02\n' >{path}; chmod +x {path}"
+    running.run("lab-1", f"{write}; env -i setsid {path} >/dev/null 2>&1 </dev/null &")
+    wait_for_process(f"{path}$")
     running.lab.kill("lab-1")
-    assert orphans_on_machine(running) == []
+    assert running.states() == {"lab-1": HostState.KILLED}
+    assert processes_like(f"{path}$") == []
 
 
 def test_killing_and_booting_twice_is_like_once(fresh_lab, lab_kind):
@@ -144,7 +160,7 @@ def test_a_host_that_stops_by_itself_is_told_from_a_killed_one(fresh_lab, lab_ki
     else:
         first = rb"\0" + bytes(running.lab.disk("lab-1")) + rb"\0@boot\0"
         for pid in pids_matching("cmdline", re.compile(first)):
-            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGKILL)
     wait_for_state(running, HostState.STOPPED)
     running.lab.boot("lab-1")
     assert running.states() == {"lab-1": HostState.UP}

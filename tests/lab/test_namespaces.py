@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import LabError
-from fleetctl.lab import HostState, Kind
+from fleetctl.lab import HostState, Kind, Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 MIB = 1024 * 1024
@@ -43,14 +43,21 @@ def test_the_serving_interpreter_is_there_with_its_packages(namespace_lab):
     assert said.strip() == sys.prefix
 
 
-def test_a_host_sees_neither_the_machines_home_nor_the_labs_keys(namespace_lab):
-    directory = namespace_lab.lab.directory
-    assert namespace_lab.run("lab-1", f"ls -A {directory} 2>/dev/null || true") == ""
+def test_a_host_sees_nothing_of_the_machines_homes(namespace_lab):
     seen = set(namespace_lab.run("lab-1", "ls -A /root").split())
     shared = Path(sys.base_prefix)
-    allowed = {".ssh"} | ({shared.parts[2]} if shared.parts[1] == "root" else set())
-    assert seen <= allowed
+    assert seen <= {".ssh"} | ({shared.parts[2]} if shared.parts[1] == "root" else set())
     assert namespace_lab.run("lab-1", "ls -A /home").split() == []
+
+
+def test_a_host_sees_neither_keys_nor_disks_of_its_lab(namespace_lab, labs):
+    directory = labs.new_directory(Path("/var/tmp"))  # a place that hosts share with the machine
+    lab = Lab.at(directory)
+    lab.up(tree_source=labs.standin)
+    look = ["ls -Ad /var/tmp/fleetctl-test-*/lab; ls -A /var/tmp/fleetctl-test-*/lab"]
+    done = subprocess.run(lab.ssh_argv("lab-1", look), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(directory)]
+    labs.down(directory.parent)
 
 
 def test_a_host_can_neither_set_the_clock_nor_the_kernel_of_the_machine(namespace_lab):
@@ -125,8 +132,6 @@ def test_the_umask_of_the_operator_is_not_the_hosts(namespace_lab, labs):
     )
     argv = [sys.executable, "-c", program, str(lab_directory), str(labs.standin)]
     subprocess.run(argv, check=True)
-    from fleetctl.lab import Lab
-
     lab = Lab.at(lab_directory)
     modes = "stat -c %a / /etc /srv/dsv4 /srv/dsv4/python/payload/engine/__main__.py"
     done = subprocess.run(

@@ -37,7 +37,11 @@ def test_without_the_privilege_to_mount_a_lab_falls_back_to_processes_and_says_w
     directory = labs.new_directory()
     confined = ["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", UP]
     done = subprocess.run(
-        [*confined, str(directory), str(labs.standin)], capture_output=True, text=True, check=False
+        [*confined, str(directory), str(labs.standin)],
+        env={**os.environ, "USER": "somebody", "LOGNAME": "somebody"},  # as `su` leaves it
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
