@@ -10,6 +10,8 @@ import typer
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.check import check
 from fleetctl.cli.classify import classify, reclassify
+from fleetctl.cli.env import env
+from fleetctl.cli.env_host import show
 from fleetctl.cli.hosts import forget, rollback, status, unlock
 from fleetctl.cli.judge import judge, power
 from fleetctl.cli.lab import lab
@@ -54,6 +56,8 @@ for command in COMMANDS:
     app.command()(command)
 app.add_typer(results, name="results")
 app.add_typer(lab, name="lab")
+env.command()(show)
+app.add_typer(env, name="env")
 
 
 def help_texts() -> dict[str, str]:

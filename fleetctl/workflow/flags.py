@@ -1,65 +1,28 @@
-"""Flags -> file goals: exact edits of what makes the service's environment on this host."""
+"""Where a host's flags come from, and the files whose edit changes them exactly."""
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from fleetctl.environment.files import Link
-from fleetctl.environment.shell.edit import Context, edit_script
+from fleetctl.environment.explain import FlagOrigin, explain
+from fleetctl.environment.planned import plan_edits
 from fleetctl.environment.shell.parser import system_parser
-from fleetctl.environment.systemd.edit import edit_service
-from fleetctl.environment.systemd.exec_line import FileLibrary
-from fleetctl.errors import EditRefused, InputError
+from fleetctl.environment.sources import (
+    ProcessEnvironment,
+    Sources,
+    entries_of,
+    unit_entries,
+    wanted_files,
+)
+from fleetctl.errors import EditRefused
 from fleetctl.plan.desired import FileGoal
-from fleetctl.transaction.snapshot import PathQuery, PathState, Query
+from fleetctl.transaction.snapshot import PathQuery, Query, UnitState
 from fleetctl.workflow.edges import Reached
-from fleetctl.workflow.observe import HostView
+from fleetctl.workflow.observe import HostView, look
 
-_UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/lib/systemd/")
-
-
-@dataclass
-class HostFiles:
-    """A host's files as `fleetctl.environment` asks for them; satisfies its `Files`.
-
-    What the observation brought is there already. A further file, such as one that a serve
-    script sources, is fetched when it is asked for. Of systemd's folders the observation
-    brought everything that counts for the unit.
-    """
-
-    host: Reached
-    known: dict[str, bytes | Link | None] = field(default_factory=dict)
-
-    def entry(self, path: str) -> bytes | Link | None:
-        """Return a file's content, a link, or None where there is neither."""
-        if path not in self.known and not path.startswith(_UNIT_FOLDERS):
-            (state,) = self.host.agent.observe(Query((PathQuery(path, content=True),))).paths
-            self.known[path] = _entry(state)
-        return self.known.get(path)
-
-    def names(self, directory: str) -> tuple[str, ...]:
-        """Return the names that are known in a directory."""
-        lead = directory.rstrip("/") + "/"
-        below = (
-            path[len(lead) :]
-            for path, found in self.known.items()
-            if found is not None and path.startswith(lead)
-        )
-        return tuple(sorted({name.partition("/")[0] for name in below}))
-
-
-def host_files(host: Reached, view: HostView) -> HostFiles:
-    """Return the files of a host, as far as the observation knows them."""
-    states = [*view.paths.values(), *view.unit.sources]
-    return HostFiles(host, {state.path: _entry(state) for state in states})
-
-
-def _entry(state: PathState) -> bytes | Link | None:
-    if state.link_target is not None and state.link_target != state.path:
-        return Link(state.link_target)
-    return state.content if state.kind == "file" else None
+# a script that sources a script that sources a script …
+_MOST_ROUNDS = 6
 
 
 def flag_goals(
@@ -67,42 +30,52 @@ def flag_goals(
 ) -> tuple[FileGoal, ...]:
     """Return the files whose edit gives the service exactly these flags.
 
-    The unit is followed to what really decides: its serve script first, else a drop-in that
-    wins. Where the unit can't be followed, the inventory's serve script is edited.
-
     Raises:
         EditRefused: a flag can't be set exactly; the reason and the line are told.
     """
     if not flags:
         return ()
-    files = host_files(host, view)
-    fragment = view.unit.properties.get("FragmentPath", "")
-    if not fragment.startswith(_UNIT_FOLDERS):
-        return _script_goals(host, flags, files)
+    sources = sources_of(host, view.unit)
     try:
-        edits = edit_service(files, host.host.unit, flags, system_parser(), scripts_first=True)
+        edits = plan_edits(sources, flags, system_parser())
     except EditRefused as refused:
-        try:
-            return _script_goals(host, flags, files)
-        except (EditRefused, InputError):
-            refused.what = f"{host.name}: {refused.what}"
-            raise refused from None
+        refused.what = f"{host.name}: {refused.what}"
+        raise
     return tuple(FileGoal(edit.path, edit.new, f"{edit.means}: {edit.why}") for edit in edits)
 
 
-def _script_goals(
-    host: Reached, flags: Mapping[str, str | None], files: HostFiles
-) -> tuple[FileGoal, ...]:
-    for script in host.host.serve_scripts[:1]:
-        content = files.entry(script)
-        if not isinstance(content, bytes):
+def sources_of(host: Reached, unit: UnitState) -> Sources:
+    """Return everything that makes the service's environment: each file, however it is reached."""
+    sources = Sources(unit.unit, unit_entries(unit), tuple(host.host.serve_scripts))
+    asked: set[str] = set()
+    for _ in range(_MOST_ROUNDS):
+        wanted = [p for p in wanted_files(sources, system_parser()) if p not in asked]
+        if not wanted:
             break
-        context = Context(path=posixpath.normpath(script), library=FileLibrary(files))
-        edited = edit_script(content, flags, system_parser(), context=context)
-        means = "; ".join(f"{c.name} {c.means}" for c in edited.changes) or "flags hold already"
-        return (FileGoal(script, edited.content, f"serve script: {means}"),)
-    raise InputError(
-        f"{host.name} has no serve script to edit",
-        why=f"the inventory names {', '.join(host.host.serve_scripts) or 'none'}",
-        next_step="mend `serve_scripts` in the inventory",
+        asked |= set(wanted)
+        found = entries_of(look(host, wanted).values())
+        sources = replace(sources, files={**sources.files, **found})
+    return sources
+
+
+def explain_flags(host: Reached, names: tuple[str, ...] = ()) -> tuple[FlagOrigin, ...]:
+    """Return, for each flag of a host's service, who sets it and what its processes have.
+
+    Raises:
+        HostError: the host could not be asked.
+    """
+    scripts = tuple(PathQuery(path, content=True) for path in host.host.serve_scripts)
+    observed = host.agent.observe(Query(scripts, (host.host.unit,)))
+    sources = sources_of(host, observed.units[0])
+    parser = system_parser()
+    chosen = names or tuple(origin.name for origin in explain(sources, parser))
+    report = host.agent.unit(host.host.unit, flags=chosen, log_lines=0)
+    processes = tuple(
+        ProcessEnvironment(
+            process.pid,
+            (process.executable,),
+            dict(process.flags) if process.environment_readable else None,
+        )
+        for process in report.processes
     )
+    return explain(replace(sources, processes=processes), parser, chosen)
