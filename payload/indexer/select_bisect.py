@@ -51,6 +51,12 @@ def _load(row, o_first, length, VECTOR: tl.constexpr):
 
 
 @triton.jit
+def _length(lengths, i_row, columns):
+    """Return a row's length; what is out of range means none or all."""
+    return tl.minimum(tl.maximum(tl.load(lengths + i_row), 0), columns)
+
+
+@triton.jit
 def _maxima_kernel(
     scores,  # [B, S] float32
     lengths,  # [B] int32, of the rows at level 0
@@ -58,6 +64,7 @@ def _maxima_kernel(
     coarse,  # [B, S / FAN**2] float32; unused unless BOTH
     scores_stride,
     maxima_stride,
+    columns,
     divisor,
     FAN: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -66,7 +73,7 @@ def _maxima_kernel(
 ):
     """Take the maxima of blocks, and of blocks of blocks."""
     i_row = tl.program_id(1).to(tl.int64)
-    length = tl.cdiv(tl.load(lengths + i_row), divisor)
+    length = tl.cdiv(_length(lengths, i_row, columns), divisor)
     first = tl.program_id(0) * BLOCK
     if first >= length:
         return
@@ -190,6 +197,7 @@ def _pick_kernel(
     out,  # [B, k] int32; holds numbers of blocks on the way down
     logits_stride,
     out_stride,
+    columns,
     k,
     K: tl.constexpr,
     TOP: tl.constexpr,
@@ -200,7 +208,7 @@ def _pick_kernel(
 ):
     """Choose from the top level, then from the blocks chosen so far, level by level."""
     i_row = tl.program_id(0).to(tl.int64)
-    length = tl.load(lengths + i_row)
+    length = _length(lengths, i_row, columns)
     chosen = out + i_row * out_stride
     logits += i_row * logits_stride
     maxima += i_row * LEVELS * WIDTH
@@ -239,6 +247,7 @@ def _take_maxima(logits: Tensor, lengths: Tensor, cut: Cut, maxima: Tensor) -> N
             maxima[:, level if is_last else level + 1],
             scores.stride(0),
             maxima.stride(0),
+            cut.columns,
             cut.fan**level,
             FAN=cut.fan,
             BLOCK=MAXIMA_TILE,
@@ -268,6 +277,7 @@ def pick(logits: Tensor, lengths: Tensor, cut: Cut, maxima: Tensor, out: Tensor)
         out,
         logits.stride(0),
         out.stride(0),
+        cut.columns,
         cut.k,
         K=cut.chosen,
         TOP=cut.top,
@@ -303,7 +313,7 @@ def select_topk(
 
     Args:
         logits: `[B, S]` float32.
-        lengths: `[B]` int32, at most S.
+        lengths: `[B]` int32; more than S means S, less than 0 means 0.
         k: how many to choose; may exceed S.
         out: `[B, k]` int32 to write into and return; allocated when None.
         workspace: as `Workspace.allocate(B, S, k)` returns it; allocated when None.

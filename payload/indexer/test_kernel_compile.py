@@ -56,7 +56,15 @@ def selection(module, k):
     cut = module.Cut.of(131072, k)
     types = dict.fromkeys(("logits", "scores", "maxima", "coarse"), F32)
     types |= {"lengths": I32, "out": I32}
-    integers = ("k", "divisor", "logits_stride", "scores_stride", "maxima_stride", "out_stride")
+    integers = (
+        "k",
+        "columns",
+        "divisor",
+        "logits_stride",
+        "scores_stride",
+        "maxima_stride",
+        "out_stride",
+    )
     types |= dict.fromkeys(integers, "i32")
     maxima = {"FAN": cut.fan, "BLOCK": module.MAXIMA_TILE, "VECTOR": cut.vector, "BOTH": True}
     pick = {"K": cut.chosen, "TOP": cut.top, "LEVELS": cut.levels, "WIDTH": cut.width}

@@ -101,6 +101,16 @@ def test_nan_counts_as_minus_infinity(select_topk, columns):
     check(select_topk, logits, ints(columns, columns), 128)
 
 
+@pytest.mark.parametrize("columns", [600, 9000])
+def test_a_length_out_of_range_means_none_or_all(select_topk, columns):
+    logits = torch.randn(4, columns, device=DEVICE)
+
+    chosen = select_topk(logits, ints(columns + 1, 2**31 - 1, -1, -(2**31)), 64)
+
+    whole = select_topk(logits, ints(columns, columns, 0, 0), 64)
+    assert torch.equal(chosen.sort(1).values, whole.sort(1).values)
+
+
 def test_more_may_be_asked_for_than_a_row_has_columns(select_topk):
     check(select_topk, torch.randn(2, 100, device=DEVICE), ints(100, 50), 5000)
 
