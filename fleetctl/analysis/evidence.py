@@ -75,7 +75,8 @@ def arms_of(control: ArmCounts, treatment: ArmCounts, history: Dispersion | None
     """Return both arms with their pooled dispersion."""
     both = (control, treatment)
     eventful = [arm.clusters for arm in both if 0 < arm.bad < arm.sessions]
-    sizes = [cluster.sessions for clusters in eventful for cluster in clusters]
+    measured = eventful or [arm.clusters for arm in both]
+    sizes = [cluster.sessions for clusters in measured for cluster in clusters]
     return Arms(
         control,
         treatment,

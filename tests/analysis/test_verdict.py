@@ -117,6 +117,13 @@ def test_correlation_seen_in_the_control_makes_gone_harder():
     assert found.numbers.elimination.clean_runs_left > 15
 
 
+def test_correlation_known_from_history_counts_even_when_no_arm_shows_any():
+    arms = control(*[40] * 8), treatment(*[0] * 8)
+
+    assert judge(*arms).word is Word.ELIMINATED
+    assert judge(*arms, history=Dispersion(3.0, 11)).treatment.upper95 > 0.01
+
+
 def test_clean_sessions_that_are_still_needed_are_counted():
     elimination = judge(control(6, 5, 7), treatment(0, 0, 0)).numbers.elimination
 
