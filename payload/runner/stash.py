@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,6 +74,61 @@ class BucketStash:
         )
 
 
+class RowGap(NamedTuple):
+    """How a row's captured scores and choice differ from the eager ones, on valid columns.
+
+    Attributes:
+        finite: columns whose difference is finite.
+        wild: columns whose difference is not.
+        finite_sum: sum of the finite |captured - eager|.
+        finite_max: the largest of them, 0 without any.
+        mean: mean of all, not finite if one is not.
+        largest: the largest of all, likewise.
+        argmax_differs: 1 if the best column differs, else 0.
+        topk_differs: 1 if the chosen columns differ, whatever their order, else 0.
+    """
+
+    finite: float
+    wild: float
+    finite_sum: float
+    finite_max: float
+    mean: float
+    largest: float
+    argmax_differs: float
+    topk_differs: float
+
+
+def differences(
+    captured: tuple[Tensor, Tensor], eager: tuple[Tensor, Tensor], lengths: Tensor
+) -> list[RowGap]:
+    """Compare logits `[R, capacity]` and columns `[R, top_k]`, all rows at once.
+
+    One transfer brings the numbers of all rows to the host: a row at a time, a batch of 32 would
+    wait for the device some thousand times a step.
+    """
+    reach = torch.arange(captured[0].shape[1], device=lengths.device)
+    valid = reach < lengths.unsqueeze(1)
+    gap = torch.where(valid, (captured[0] - eager[0]).abs(), 0.0).double()
+    finite = gap.isfinite()
+    small = torch.where(finite, gap, 0.0)
+    best = [
+        torch.where(valid, logits, float("-inf")).argmax(dim=1) for logits, _ in (captured, eager)
+    ]
+    chosen = [columns.sort(dim=1).values for _, columns in (captured, eager)]
+    numbers = (  # in the order of RowGap
+        (finite & valid).sum(dim=1),
+        (~finite).sum(dim=1),
+        small.sum(dim=1),
+        small.amax(dim=1),
+        gap.sum(dim=1) / lengths.clamp_min(1),
+        gap.amax(dim=1),
+        best[0] != best[1],
+        (chosen[0] != chosen[1]).any(dim=1),
+    )
+    packed = torch.stack([number.double() for number in numbers], dim=1)
+    return [RowGap(*row) for row in packed.tolist()]
+
+
 @dataclass
 class Tally:
     """Sums over the valid columns of a bucket's rows.
@@ -96,6 +152,19 @@ class Tally:
     wild: int = 0
     argmax: int = 0
     topk: int = 0
+
+    def add(self, gap: RowGap) -> bool:
+        """Count a row of a layer, and return whether it was chosen otherwise."""
+        self.rows += 1
+        self.columns += int(gap.finite)
+        self.wild += int(gap.wild)
+        self.sum_abs += gap.finite_sum
+        self.max_abs = max(self.max_abs, gap.finite_max)
+        self.argmax += bool(gap.argmax_differs)
+        self.topk += bool(gap.topk_differs)
+        is_bad = bool(gap.argmax_differs or gap.topk_differs)
+        self.bad_rows += is_bad
+        return is_bad
 
     def as_dict(self) -> dict[str, float | int]:
         """Return the tally with the mean in place of the sum."""
@@ -128,34 +197,13 @@ class Comparison:
             inputs = (call.q, call.weights, call.k_pages, call.page_table, call.lengths)
             self.index.score(*inputs, out=logits)
             self.index.select(logits, call.lengths, out=columns)
-            for row, length in enumerate(call.lengths[:rows].tolist()):
-                eager = (logits[row, :length], columns[row])
-                captured = (clone.logits[row, :length], clone.columns[row])
-                if self._count(tally, captured, eager):
-                    self._report(bucket, layer, row, captured[0], eager[0])
+            captured = (clone.logits[:rows], clone.columns[:rows])
+            found = differences(captured, (logits[:rows], columns[:rows]), call.lengths[:rows])
+            for row, gap in enumerate(found):
+                if tally.add(gap):
+                    message = "[ge_diff] bs=%d layer=%d row=%d mean=%.3e max=%.3e"
+                    self.log.info(message, bucket, layer, row, gap.mean, gap.largest)
 
     def summary(self) -> dict[str, object]:
         """Return the tallies by bucket."""
         return {str(bucket): tally.as_dict() for bucket, tally in sorted(self.tallies.items())}
-
-    def _count(
-        self, tally: Tally, captured: tuple[Tensor, Tensor], eager: tuple[Tensor, Tensor]
-    ) -> bool:
-        gap = (captured[0] - eager[0]).abs()
-        finite = gap[gap.isfinite()]
-        tally.rows += 1
-        tally.columns += finite.numel()
-        tally.wild += gap.numel() - finite.numel()
-        tally.sum_abs += float(finite.sum())
-        tally.max_abs = max(tally.max_abs, float(finite.max()) if finite.numel() else 0.0)
-        best_differs = bool(gap.numel()) and int(captured[0].argmax()) != int(eager[0].argmax())
-        set_differs = set(captured[1].tolist()) != set(eager[1].tolist())
-        tally.argmax += best_differs
-        tally.topk += set_differs
-        tally.bad_rows += best_differs or set_differs
-        return best_differs or set_differs
-
-    def _report(self, bucket: int, layer: int, row: int, captured: Tensor, eager: Tensor) -> None:
-        gap = (captured - eager).abs()
-        message = "[ge_diff] bs=%d layer=%d row=%d mean=%.3e max=%.3e"
-        self.log.info(message, bucket, layer, row, float(gap.mean()), float(gap.max()))
