@@ -48,6 +48,8 @@ class Exposure:
         concurrency_s: seconds of requests in flight, summed over requests.
         peak_concurrency: most requests in flight at once.
         mean_concurrency: `concurrency_s / wall_s`.
+        busy_concurrency: requests in flight on average until half of the sessions have ended:
+            unlike the mean over all, a few endless replies at the end don't thin it.
         start_spread_s: between the first and the last session's first request.
         prompt_tokens: sum over requests, as far as reported.
         completion_tokens: the same; where a server reports none, the pieces of its streams.
@@ -64,6 +66,7 @@ class Exposure:
     concurrency_s: float = 0.0
     peak_concurrency: int = 0
     mean_concurrency: float = 0.0
+    busy_concurrency: float = 0.0
     start_spread_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -109,6 +112,7 @@ def exposure_of(sessions: Sequence[Sequence[RoundStats]]) -> Exposure:
         concurrency_s=concurrency_s,
         peak_concurrency=_peak(rounds),
         mean_concurrency=concurrency_s / wall_s if wall_s else 0.0,
+        busy_concurrency=_busy_concurrency(sessions),
         start_spread_s=max(starts) - min(starts),
         prompt_tokens=sum(stats.prompt_tokens or 0 for stats in rounds),
         completion_tokens=sum(_completion_tokens(stats) for stats in rounds),
@@ -118,6 +122,19 @@ def exposure_of(sessions: Sequence[Sequence[RoundStats]]) -> Exposure:
         ttft_p50_s=percentile(ttft, 0.5),
         ttft_p99_s=percentile(ttft, 0.99),
     )
+
+
+def _busy_concurrency(sessions: Sequence[Sequence[RoundStats]]) -> float:
+    began = [session for session in sessions if session]
+    start_s = min(session[0].sent_at_s for session in began)
+    ends = sorted(max(stats.finished_at_s for stats in session) for session in began)
+    window_s = ends[(len(ends) - 1) // 2] - start_s
+    inside_s = sum(
+        max(0.0, min(stats.finished_at_s, start_s + window_s) - stats.sent_at_s)
+        for session in began
+        for stats in session
+    )
+    return inside_s / window_s if window_s > 0 else 0.0
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:

@@ -76,6 +76,8 @@ class TrialResult:
         counts: every class with its number of sessions; they add up to `sessions`.
         outcomes: each session's outcome; empty when a program reported sums only.
         exposure: the load that was really there.
+        clean: the same of the sessions that ended well: comparable between arms, since a
+            corrupt session's early or endless end does not count.
         client: the client's own health; None when a program drove the load.
         invalid_because: why the trial may not be used; empty when it may.
         classifier: version of the classifier, or `reported`.
@@ -89,6 +91,7 @@ class TrialResult:
     counts: tuple[tuple[OutcomeClass, int], ...]
     outcomes: tuple[SessionOutcome, ...] = ()
     exposure: Exposure = field(default_factory=Exposure)
+    clean: Exposure = field(default_factory=Exposure)
     client: ClientHealth | None = None
     invalid_because: tuple[str, ...] = ()
     classifier: str = ""
@@ -123,7 +126,8 @@ def summarise(
     also_invalid: Iterable[str] = (),
 ) -> TrialResult:
     """Return the result of a toolcall trial."""
-    known = {outcome.session: outcome for outcome in outcomes}
+    recorded = tuple(outcomes)
+    known = {outcome.session: outcome for outcome in recorded}
     lost = len(set(range(sessions)) - known.keys())
     ordered = tuple(known.get(index) or _lost(index) for index in range(sessions))
     exposure = exposure_of(rounds)
@@ -142,10 +146,20 @@ def summarise(
         counts=all_counts(tally),
         outcomes=ordered,
         exposure=exposure,
+        clean=exposure_of(_of_clean(recorded, rounds)),
         client=client,
         invalid_because=reasons,
         classifier=classifier_version(),
     )
+
+
+def _of_clean(
+    outcomes: Sequence[SessionOutcome], rounds: Sequence[Sequence[RoundStats]]
+) -> list[Sequence[RoundStats]]:
+    """Return the rounds of sessions that ended well; both sequences are in the same order."""
+    ended_well = {OutcomeClass.DONE, OutcomeClass.MAXROUNDS}
+    pairs = zip(outcomes, rounds, strict=False)
+    return [stats for outcome, stats in pairs if outcome.outcome in ended_well]
 
 
 def _lost(session: int) -> SessionOutcome:
@@ -199,6 +213,7 @@ def result_from_json(value: Mapping[str, Any]) -> TrialResult:
         counts=tuple((OutcomeClass(name), count) for name, count in value["counts"].items()),
         outcomes=tuple(outcome_from_json(outcome) for outcome in value["outcomes"]),
         exposure=Exposure(**value["exposure"]),
+        clean=Exposure(**value["clean"]),
         client=ClientHealth(**value["client"]) if value["client"] else None,
         invalid_because=tuple(value["invalid_because"]),
         classifier=value["classifier"],

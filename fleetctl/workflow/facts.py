@@ -186,7 +186,7 @@ def _on_in_both(experiment: Experiment, facts: Sequence[TrialFacts]) -> tuple[st
 def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
     return ArmFacts(
         unproven=_labelled(facts, "unproven"),
-        disturbances=_labelled(facts, "disturbances"),
+        disturbances=_labelled(facts, "disturbances") + _labelled(facts, "void_because"),
         missed_triggers=_labelled(facts, "missed_triggers"),
         exposure=Exposure(
             concurrency=_mean(facts, "concurrency"),

@@ -17,6 +17,7 @@ from fleetctl.spec.experiment import CommandSpec, Workload
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.transaction.snapshot import UnitReport
 from fleetctl.transaction.telemetry import Telemetry
+from fleetctl.trial.classes import OutcomeClass
 from fleetctl.trial.outcome import SessionOutcome
 from fleetctl.trial.scenario import Calibration
 from fleetctl.trial.summary import TrialResult, result_to_json
@@ -66,7 +67,7 @@ def measure(
     after = [_look(host, at_s) for host, at_s in zip(site.hosts, since_s, strict=True)]
     _keep(measuring.folder, trial, site, result, before, after)
     _tell(edges, result)
-    exposure, sessions = result.exposure, max(result.counted, 1)
+    exposure = result.exposure
     load = sampler.seen
     return TrialFacts(
         trial=trial,
@@ -85,12 +86,7 @@ def measure(
         planned=result.sessions,
         counts={str(outcome): count for outcome, count in result.counts},
         line=result.line(),
-        exposure={
-            "concurrency": exposure.mean_concurrency,
-            "tokens": exposure.completion_tokens / sessions,
-            "rounds": exposure.rounds / sessions,
-            "in_flight_s": exposure.concurrency_s / sessions,
-        },
+        exposure=_exposure(result),
         lag_p99_ms=result.client.loop_lag_p99_ms if result.client else None,
         concurrency_share=exposure.peak_concurrency / max(result.sessions, 1),
         patches=deployed.patches,
@@ -100,6 +96,20 @@ def measure(
         missed_triggers=missed_triggers(measuring.workload, exposure, load.largest_running),
         void_because=result.invalid_because,
     )
+
+
+def _exposure(result: TrialResult) -> dict[str, float | None]:
+    """Return the load per session that ended well; None where none did."""
+    count = result.count_of
+    clean = count[OutcomeClass.DONE] + count[OutcomeClass.MAXROUNDS]
+    if not clean or not result.clean.requests:
+        return {"concurrency": result.exposure.busy_concurrency or None}
+    return {
+        "concurrency": result.exposure.busy_concurrency,
+        "tokens": result.clean.completion_tokens / clean,
+        "rounds": result.clean.rounds / clean,
+        "in_flight_s": result.clean.concurrency_s / clean,
+    }
 
 
 def _run(

@@ -150,3 +150,23 @@ def test_a_result_survives_json():
     leak = SessionOutcome(0, OutcomeClass.LEAK, ("leak_content",), 1, (Finding("leak_content"),))
     result = replace(result, outcomes=(leak, *result.outcomes[1:]))
     assert result_from_json(json.loads(json.dumps(result_to_json(result)))) == result
+
+
+def test_the_load_of_clean_sessions_is_comparable_between_arms():
+    """A corrupt session that ends early, or talks without end, does not count into it."""
+    result = summary(
+        [OutcomeClass.DONE, OutcomeClass.LEAK],
+        rounds=[[stats(0, 1), stats(1, 2)], [stats(0, 60, completion_tokens=1800)]],
+    )
+
+    assert (result.clean.rounds, result.clean.completion_tokens) == (2, 20)
+    assert result.exposure.completion_tokens == 1820
+
+
+def test_a_few_endless_replies_do_not_thin_the_concurrency_of_a_busy_trial():
+    sessions = [[stats(0, 10)] for _ in range(9)] + [[stats(0, 1000)]]
+
+    exposure = exposure_of(sessions)
+
+    assert exposure.busy_concurrency == 10
+    assert exposure.mean_concurrency < 2
