@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.faults.fault import Attempt, Fault, now_s
 from benchmarks.faults.site import GRACE_S, KILLABLE, Site
-from fleetctl.errors import HostError
+from fleetctl.errors import ApplyFailed, HostError
 from fleetctl.host.agent_client import new_id
 
 LEASE_S = 2.0
@@ -74,8 +74,12 @@ def calls_of(site: Site, act: Callable[[str], object]) -> list[Call]:
 def apply_under(site: Site, python: str, *, lease_s: float = LEASE_S) -> tuple[str, str]:
     """Apply the site's plan with an agent that may be killed; return lease and transaction."""
     lease, transaction = site.lease(lease_s), new_id()
-    with suppress(HostError):  # it was killed, as it should be
+    try:
         site.agent(python).apply(lease, transaction, site.steps(), site.contents(), deadline_s=60)
+    except HostError:
+        pass  # it was killed, as it should be
+    except ApplyFailed as error:
+        raise NotReached(f"too slow for its lease: {error}") from error
     return lease.id, transaction
 
 
@@ -98,11 +102,11 @@ def kill_in_restore(attempt: Attempt, call: Call) -> Fault:
 def kill_in_commit(attempt: Attempt, call: Call) -> Fault:
     """Apply, then kill the commit: kept or restored, nothing in between; then it is rolled back."""
     site = attempt.site
-    lease_id, transaction = apply_under(site, site.python)
+    lease_id, transaction = apply_under(site, site.python, lease_s=LEASE_S + 4)
     with strace_killing(site, call) as python, suppress(HostError):
         site.agent(python).commit(lease_id, transaction=transaction)
     since_s = now_s()
-    while site.agent().status().leases and now_s() - since_s < LEASE_S + GRACE_S:
+    while site.agent().status().leases and now_s() - since_s < LEASE_S + 4 + GRACE_S:
         time.sleep(0.2)
     states = [held.state for held in site.agent().status().transactions]
     more = () if states in ([], ["committed"]) else (f"states {states}",)

@@ -26,7 +26,8 @@ from fleetctl.agent.telemetry import sample
 from fleetctl.errors import ExitCode, FleetError, InputError, InternalError
 from fleetctl.transaction import frame, wire
 from fleetctl.transaction.failure import encode_failure
-from fleetctl.transaction.lease import IDENTIFIER, LeaseRequest
+from fleetctl.transaction.lease import IDENTIFIER, BadLease, LeaseRequest
+from fleetctl.transaction.step import BadStep
 
 Request = Mapping[str, Any]
 Verb = Callable[[Edges, Request, Mapping[str, bytes]], object]
@@ -194,6 +195,9 @@ def _answer(edges: Edges, verb: str) -> int:
         code = ExitCode.OK
     except FleetError as error:
         header, code = {"failure": encode_failure(error, answered)}, error.exit_code
+    except (BadLease, BadStep, wire.WireError) as error:
+        refused = InputError(f"`{verb}` was refused", why=str(error), next_step="nothing was done")
+        header, code = {"failure": encode_failure(refused, answered)}, refused.exit_code
     except Exception:  # noqa: BLE001 - whatever happens, the controller is told in a frame
         bug = _bug(verb)
         header, code = {"failure": encode_failure(bug, answered)}, bug.exit_code

@@ -1,0 +1,125 @@
+"""Replacing keeps everything about a file that was not asked to change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from functools import partial
+
+import pytest
+
+from fleetctl.agent.files import Look, look, replace, set_metadata
+from fleetctl.agent.walk import PathRefused, resolved
+from fleetctl.transaction.image import ABSENT
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+
+
+def seen(path):
+    with resolved(str(path)) as place:
+        return look(place)
+
+
+def bring_back(path, found, *, free=False):
+    with resolved(str(path)) as place:
+        finish = partial(set_metadata, image=found.image)
+        replace(place, ".fleetctl-temp", found.content, finish, free=free)
+
+
+def test_nothing_there_is_told_apart_from_an_empty_file(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+
+    assert seen(tmp_path / "absent") == ABSENT
+    assert isinstance(seen(tmp_path / "empty"), Look)
+
+
+@needs_root
+def test_owner_mode_time_and_attributes_come_back_on_a_new_inode(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    os.chown(path, 1234, 2345)
+    path.chmod(0o2751)
+    os.setxattr(path, "user.one", b"\x00\xff")
+    os.utime(path, ns=(5, 1_234_567_890_123_456_789))
+    found = seen(path)
+    path.unlink()
+    path.write_bytes(b"other")
+
+    bring_back(path, found)
+
+    assert seen(path) == found
+
+
+def test_an_acl_is_kept_and_one_that_a_directory_would_give_is_not_added(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    if subprocess.run(["setfacl", "-m", "u:1:r", str(path)], check=False).returncode:
+        pytest.skip("no ACLs here")
+    with_acl = seen(path)
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"plain")
+    without = seen(plain)
+    subprocess.run(["setfacl", "-d", "-m", "u:2:rw", str(tmp_path)], check=True)
+
+    bring_back(path, with_acl)
+    bring_back(plain, without)
+
+    assert seen(path) == with_acl
+    assert seen(plain) == without
+
+
+def test_a_file_that_appears_in_the_last_moment_is_not_replaced(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"first")
+    found = seen(path)
+
+    with pytest.raises(FileExistsError):
+        bring_back(path, found, free=True)
+
+    assert path.read_bytes() == b"first"
+
+
+def test_a_temporary_file_of_an_earlier_attempt_is_replaced_not_followed(tmp_path):
+    path, victim = tmp_path / "file", tmp_path / "victim"
+    path.write_bytes(b"content")
+    victim.write_bytes(b"precious")
+    (tmp_path / ".fleetctl-temp").symlink_to(victim)
+
+    bring_back(path, seen(path))
+
+    assert victim.read_bytes() == b"precious"
+    assert not (tmp_path / ".fleetctl-temp").exists()
+
+
+def test_a_file_that_is_being_written_is_not_captured(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    real_read = os.read
+
+    def read_while_it_grows(fd, most):
+        with path.open("ab") as file:
+            file.write(b"more")
+        return real_read(fd, most) if path.stat().st_size < 30 else b""
+
+    monkeypatch.setattr(os, "read", read_while_it_grows)
+
+    with pytest.raises(PathRefused, match="being written"):
+        seen(path)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EPERM, errno.EIO])
+def test_a_failure_half_way_leaves_the_old_file(tmp_path, monkeypatch, code):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    found = seen(path)
+
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+    with pytest.raises(OSError, match=os.strerror(code)):
+        bring_back(path, Look(found.image, b"new"))
+
+    assert path.read_bytes() == b"old"
