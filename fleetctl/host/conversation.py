@@ -22,6 +22,7 @@ from fleetctl.host.supervisor import Call
 from fleetctl.host.transport import Completed
 
 SLICE_S = 0.2
+SETTLE_S = 0.5
 # The supervisor needs 1.5 s for a program that ignores SIGTERM, and 4.5 s for one that can't die.
 KILL_PATIENCE_S = 2.5
 KILL_LIMIT_S = 8.0
@@ -91,9 +92,9 @@ class Conversation:
         finally:
             self._pipe.close()
 
-    def is_served(self) -> bool:
-        """Say whether the host gave this call a session and works on it."""
-        return self._stdout.greeted and self._stdout.stage is not Stage.ENDED
+    def was_greeted(self) -> bool:
+        """Say whether the host gave this call a session."""
+        return self._stdout.greeted
 
     def _is_greeted(self) -> bool:
         return self._stdout.greeted or self._stdout.stage is Stage.ENDED
@@ -220,7 +221,7 @@ class Conversation:
         )
 
     def _ended_early(self) -> HostError:
-        if not self._context.connection.is_open():
+        if self._is_connection_lost():
             return ConnectionLost(
                 f"the connection to {self._host} broke while `{self._program}` ran",
                 why=f"{self._context.connection.loss}; what the host did after that is unknown",
@@ -247,6 +248,16 @@ class Conversation:
             next_step="raise MaxSessions in the host's sshd_config, or run fewer things at once; "
             "else look for a forced command or a nologin shell",
         )
+
+    def _is_connection_lost(self) -> bool:
+        """Say whether the connection ended too; it may show a moment after its sessions did."""
+        clock = self._context.clock
+        until_s = clock.monotonic_s() + SETTLE_S
+        while self._context.connection.is_open():
+            if clock.monotonic_s() > until_s:
+                return False
+            clock.sleep(SETTLE_S / 10)
+        return True
 
     def _password_refused(self) -> HostError:
         escalation = self._context.escalation

@@ -1,8 +1,8 @@
 """Hosts over the `ssh` program and its ControlMaster: FIDO keys, GSSAPI and odd configurations.
 
-The master is a child of ours that holds a session whose input we hold: when this process dies,
-however it dies, that input ends and the master with it. It never expires by itself, so there is
-no moment in which a command finds it just gone.
+The master lives under a guard whose input we hold: when this process dies, however it dies, that
+input ends and the guard ends the master. It never expires by itself, so there is no moment in
+which a command finds it just gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,18 @@ SOCKET_PATH_LIMIT = 90
 CONTROL_DEADLINE_S = 20.0
 FORWARD_ATTEMPTS = 8
 LOOK_EVERY_S = 0.02
-_HOLD = "exec /bin/sh -c 'cat >/dev/null'"
+# Runs a program until it ends or until stdin does, and ends with its exit code.
+_GUARD = """exec 3<&0
+"$@" 3<&- </dev/null &
+program=$!
+{ read -r end; kill "$program"; } <&3 >/dev/null 2>&1 &
+guard=$!
+exec 3<&- >/dev/null 2>&1
+wait "$program"
+code=$?
+kill "$guard"
+exit "$code"
+"""
 
 
 class Master:
@@ -211,14 +222,15 @@ def master_argv(endpoint: Endpoint, folder: Path) -> list[str]:
         argv += ["-J", ",".join(endpoint.proxy_jump)]
     elif endpoint.proxy_jump is not None:
         argv += ["-o", "ProxyJump=none", "-o", "ProxyCommand=none"]
-    return [*argv, "--", endpoint.address, _HOLD]
+    return [*argv, "-N", "--", endpoint.address]
 
 
 def _start(endpoint: Endpoint, *, hops: int, clock: Clock) -> Master:
     folder = _folder()
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     (folder / "config").write_text(config_text(endpoint, home), encoding="utf-8")
-    process = ProcessPipe(master_argv(endpoint, folder), environment=_environment())
+    argv = ["/bin/sh", "-c", _GUARD, "sh", *master_argv(endpoint, folder)]
+    process = ProcessPipe(argv, environment=_environment())
     master = Master(process, folder)
     limit_s = (endpoint.connect_deadline_s + endpoint.auth_deadline_s) * hops
     try:

@@ -17,7 +17,7 @@ from fleetctl.host.pipe import Connection
 from fleetctl.host.supervisor import Call, as_argv
 from fleetctl.host.transport import Completed
 
-# sshd's MaxSessions is 10 by default: one is kept for killing, and one for the OpenSSH master.
+# sshd's MaxSessions is 10 by default: one is kept for killing, and one to spare.
 SESSIONS_AT_ONCE = 8
 REFUSAL_PATIENCE_S = 4.0
 CLOSE_PATIENCE_S = 15.0
@@ -47,6 +47,7 @@ class ShellTransport:
         self._idle = threading.Condition()
         self._running = 0
         self._live: set[Conversation] = set()
+        self._served_at_s = clock.monotonic_s()
         self._opened = 0
 
     @property
@@ -177,13 +178,16 @@ class ShellTransport:
         finally:
             with self._idle:
                 self._live.discard(conversation)
+                if conversation.was_greeted():
+                    self._served_at_s = self._clock.monotonic_s()
 
     def _is_refusal_final(self, state: tenacity.RetryCallState) -> bool:
         """Say whether waiting longer for a session is vain: none of ours could make room."""
         with self._idle:
-            is_room_coming = any(conversation.is_served() for conversation in self._live)
-        is_patient = (state.seconds_since_start or 0.0) < REFUSAL_PATIENCE_S
-        return self._closing.is_set() or not (is_room_coming or is_patient)
+            is_room_coming = any(conversation.was_greeted() for conversation in self._live)
+            idle_s = self._clock.monotonic_s() - self._served_at_s
+        waited_s = min(state.seconds_since_start or 0.0, idle_s)
+        return self._closing.is_set() or (waited_s > REFUSAL_PATIENCE_S and not is_room_coming)
 
     def _context(
         self,

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,8 +23,18 @@ SSH_BACKENDS = (Backend.PARAMIKO, Backend.OPENSSH)
 
 
 @pytest.fixture(scope="session")
-def login_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_key(tmp_path_factory.mktemp("login") / "id_ed25519")
+def public_folder() -> Iterator[Path]:
+    """A folder that every account can look into, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp(prefix="fleetctl-test-host-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def login_key(public_folder: Path) -> Path:
+    """The key that opens every server of this folder."""
+    return make_key(public_folder / "id_ed25519")
 
 
 @pytest.fixture
@@ -75,17 +86,15 @@ def ssh_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture
-def make_person(tmp_path: Path) -> Iterator[Callable[..., Person]]:
+def make_person(public_folder: Path) -> Iterator[Callable[..., Person]]:
     """Makes user accounts and removes them; skips where we may not."""
     if os.getuid() != 0 or shutil.which("useradd") is None:
         pytest.skip("only root can make users")
     made: list[Person] = []
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(parent.stat().st_mode | 0o011)
 
     def make(*, shell: str = "/bin/bash", password: str | None = None) -> Person:
-        person = Person(f"fleet{secrets.token_hex(4)}", tmp_path / f"home-{len(made)}")
+        name = f"fleet{secrets.token_hex(4)}"
+        person = Person(name, public_folder / name)
         argv = ["useradd", "-M", "-d", str(person.home), "-s", shell, person.name]
         subprocess.run(argv, check=True, capture_output=True)
         made.append(person)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fleetctl.clock import SystemClock
@@ -41,6 +42,13 @@ def processes_with(word: str) -> list[int]:
             ):
                 found.append(int(path.parent.name))
     return found
+
+
+def signal_all(pids: Iterable[int], signal_number: int) -> None:
+    """Send a signal to those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_number)
 
 
 def wait_until(is_true: Callable[[], bool], *, deadline_s: float = 10.0) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fleetctl.clock import SystemClock
 from fleetctl.host.endpoint import Endpoint
-from tests.host.processes import descendants
+from tests.host.processes import descendants, signal_all
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -54,9 +54,7 @@ class Sshd:
         return sorted(descendants(self.process.pid), reverse=True)
 
     def stop(self) -> None:
-        for pid in descendants(self.process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        signal_all(descendants(self.process.pid), signal.SIGCONT)
         self.process.terminate()
         self.process.wait(10)
 
