@@ -72,6 +72,8 @@ def inject(order: Order, site: Site) -> Fault | None:
         dice = random.Random(order.seed)
         return order.inject(Attempt(order.kind, site, site.look(), dice))
     except NotReached:
+        for held in site.agent().status().leases:
+            site.agent().release(held.lease.id)
         return None
     except (FleetError, RuntimeError, OSError, AssertionError) as error:
         why = f"{type(error).__name__}: {error}"

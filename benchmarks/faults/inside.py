@@ -207,11 +207,12 @@ def edit_by_hand(attempt: Attempt) -> Fault:
     while site.agent().status().leases and now_s() - since_s < LEASE_S + 8:
         time.sleep(0.2)
     wrong = _edit_is_kept(site, transaction, attempt)
+    since_s = now_s()
     try:
         site.agent().restore(transaction=transaction, force=True)
     except RestoreConflict as left:
         wrong = (*wrong, f"not forced: {left}")
-    return attempt.ended("after the apply", since_s=since_s, left_s=LEASE_S + 5, more_wrong=wrong)
+    return attempt.ended("after the apply", since_s=since_s, left_s=0, more_wrong=wrong)
 
 
 def _edit_is_kept(site: Site, transaction: str, attempt: Attempt) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from benchmarks.faults.fault import Attempt, Fault, now_s
 from benchmarks.faults.site import GRACE_S, KILLABLE, Site
 from fleetctl.errors import ApplyFailed, HostError
 from fleetctl.host.agent_client import new_id
+from fleetctl.transaction.lease import LeaseRequest
 
 LEASE_S = 2.0
 CALL = re.compile(r"^(\w+)\(", re.MULTILINE)
@@ -115,6 +116,24 @@ def kill_in_commit(attempt: Attempt, call: Call) -> Fault:
     return attempt.ended(str(call), since_s=since_s, left_s=0, more_wrong=more)
 
 
+def kill_in_replace(attempt: Attempt, call: Call) -> Fault:
+    """Apply, then kill the apply of the arm that replaces it; the dead-man restores."""
+    site, lease = attempt.site, attempt.site.lease(LEASE_S + 4)
+    first = new_id()
+    site.agent().apply(lease, first, site.steps(), site.contents(), deadline_s=60)
+    with strace_killing(site, call) as python, suppress(HostError):
+        replace_first(site, python, lease, first)
+    return attempt.ended(str(call), since_s=now_s(), left_s=LEASE_S + 4)
+
+
+def replace_first(site: Site, python: str, lease: LeaseRequest, first: str) -> None:
+    """Put another change in the place of the first."""
+    content = site.originals[site.module] + b"\n# the other arm\n"
+    steps = [site.write(site.module, content), *site.steps()[1:]]
+    contents = site.contents(content)
+    site.agent(python).apply(lease, new_id(), steps, contents, replaces=first, deadline_s=60)
+
+
 def claim(site: Site, lease_id: str) -> None:
     """Begin the end of a lease by hand, its dead-man being dead."""
     path = f"{site.state}/leases/{lease_id}"
@@ -167,6 +186,11 @@ def killable_calls(site: Site) -> dict[str, tuple[CallKind, list[Call]]]:
     do_apply(site.python)
     found["kill -9 in commit"] = kill_in_commit, calls_of(site, do_commit)
     do_restore(site.python)
+    lease, first = site.lease(60), new_id()
+    site.agent().apply(lease, first, site.steps(), site.contents())
+    calls = calls_of(site, lambda python: replace_first(site, python, lease, first))
+    found["kill -9 in replace"] = kill_in_replace, calls
+    site.agent().release(lease.id)
     do_apply(site.python)
     claim(site, held[0])
     found["kill -9 in recovery"] = kill_in_recovery, calls_of(site, do_expire)

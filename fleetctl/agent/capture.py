@@ -14,7 +14,7 @@ from fleetctl.agent import bytecode, systemd
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import READ_FLAGS, Look, look
 from fleetctl.agent.walk import PathRefused, Place, is_within, resolved
-from fleetctl.errors import FleetError
+from fleetctl.errors import InputError
 from fleetctl.transaction.failure import Drifted, with_facts
 from fleetctl.transaction.image import (
     ABSENT,
@@ -39,7 +39,7 @@ GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
 IMMUTABLE_OR_APPEND_ONLY = 0x10 | 0x20
 
 
-class Refused(FleetError):
+class Refused(InputError):
     """A step that this host will not perform; nothing was changed."""
 
 

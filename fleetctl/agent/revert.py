@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import enum
 import os
+import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Sequence
@@ -105,7 +106,7 @@ def revert(edges: Edges, transaction: str, manner: Manner) -> Restored:
     file = JournalFile(edges.state, transaction)
     journal = file.read()
     if journal.damage is Damage.BROKEN:
-        return _damaged(file, journal)
+        return _damaged(file, journal, manner)
     if state(journal.entries) is State.REVERTED:
         return _Tally().restored(transaction, over=True)
     if state(journal.entries) is not State.REVERTING:
@@ -126,7 +127,7 @@ def take_back(edges: Edges, transaction: str, why: str) -> Restored:
     file = JournalFile(edges.state, transaction)
     journal = file.read()
     if journal.damage is Damage.BROKEN:
-        return _damaged(file, journal)
+        return _damaged(file, journal, Manner(why))
     tally = _Tally()
     if state(journal.entries) is State.REVERTED:
         return tally.restored(transaction, over=True)
@@ -146,9 +147,13 @@ def close(edges: Edges, transaction: str) -> None:
         file.append(Reverted(edges.clock.now_s(), kept=()))
 
 
-def _damaged(file: JournalFile, journal: Journal) -> Restored:
+def _damaged(file: JournalFile, journal: Journal, manner: Manner) -> Restored:
+    """Report; once somebody has restored by hand and settles for what is there, forget it."""
     by_hand = file.folder / "by-hand.sh"
     tally = _Tally()
+    if manner.on_conflict is OnConflict.KEEP:
+        shutil.rmtree(file.folder)
+        return tally.restored(file.transaction, over=True)
     tally.problems.append(
         f"transaction {file.transaction}: {journal.why}; nothing was undone on such evidence. "
         f"{by_hand} on the host restores every file by hand"

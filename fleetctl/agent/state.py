@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Iterator
 
 from fleetctl.clock import Clock
-from fleetctl.errors import HostError
+from fleetctl.errors import HostError, LeaseHeld
 
 FOLDERS = ("agent", "objects", "leases", "transactions", "scratch", "staging")
 STALE_S = 600.0
@@ -33,7 +33,7 @@ class StateRefused(HostError):
     """The agent's directory is not safely ours."""
 
 
-class Busy(HostError):
+class Busy(LeaseHeld):
     """Another fleetctl process is at work on this host."""
 
 

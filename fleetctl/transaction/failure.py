@@ -67,11 +67,17 @@ def with_facts(error: FleetError, **facts: object) -> FleetError:
     return error
 
 
+def _kind(name: str) -> type[FleetError]:
+    """Return the class of a name; one that only the other side knows is a plain `FleetError`."""
+    kind = globals().get(name) or vars(errors).get(name)
+    return kind if isinstance(kind, type) and issubclass(kind, FleetError) else FleetError
+
+
 def encode_failure(error: FleetError, blobs: dict[str, bytes]) -> dict[str, Any]:
-    """Return an error as JSON data."""
+    """Return an error as JSON data; a class of the agent's own travels as its nearest known one."""
     facts = {name: wire.encode(vars(error)[name], blobs) for name in FACTS if name in vars(error)}
     return {
-        "kind": type(error).__name__,
+        "kind": next(kind.__name__ for kind in type(error).__mro__ if _kind(kind.__name__) is kind),
         "what": error.what,
         "why": error.why,
         "next_step": error.next_step,
@@ -82,11 +88,7 @@ def encode_failure(error: FleetError, blobs: dict[str, bytes]) -> dict[str, Any]
 
 def decode_failure(data: Mapping[str, Any], blobs: Mapping[str, bytes]) -> FleetError:
     """Return the error that `encode_failure` was given; an unknown kind is a `FleetError`."""
-    name = str(data["kind"])
-    kind = globals().get(name) or vars(errors).get(name)
-    if not (isinstance(kind, type) and issubclass(kind, FleetError)):
-        kind = FleetError
-    error = kind(
+    error = _kind(str(data["kind"]))(
         str(data["what"]),
         why=str(data["why"]),
         next_step=str(data["next_step"]),

@@ -8,6 +8,7 @@ import pytest
 
 from fleetctl.agent.journal_file import Damage, JournalFile, line, parse
 from fleetctl.agent.revert import Manner, revert
+from fleetctl.transaction.failure import LeaseTaken
 from fleetctl.transaction.image import NothingBefore
 from fleetctl.transaction.journal import (
     Applied,
@@ -137,6 +138,20 @@ def test_a_broken_journal_is_reported_and_nothing_is_undone_on_it(ground, keep):
     held = {t.id: t for t in ground.agent.status().transactions}
     assert held["tx"].state == "damaged"
     file.path.write_bytes(data)
+
+
+def test_a_broken_journal_is_over_when_somebody_settles_after_restoring_by_hand(ground):
+    applied = ground.apply()
+    file = JournalFile(ground.edges.state, "tx")
+    file.path.write_bytes(file.path.read_bytes()[:100])
+    ground.agent.release(applied.granted.lease.id)
+    with pytest.raises(LeaseTaken, match="damaged"):
+        ground.agent.acquire(ground.lease())
+    subprocess.run(["sh", str(file.folder / "by-hand.sh")], check=True, capture_output=True)
+
+    ground.agent.settle("tx")
+
+    assert ground.agent.status().transactions == ()
 
 
 def test_by_hand_every_byte_mode_owner_and_time_comes_back(ground):

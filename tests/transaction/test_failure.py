@@ -46,6 +46,15 @@ def test_facts_travel_with_the_error():
     assert arrived.lease == lease
 
 
+def test_a_class_that_only_the_agent_knows_arrives_as_its_nearest_known_one():
+    class Busy(errors.LeaseHeld):
+        pass
+
+    arrived = decode_failure(encode_failure(Busy("w", why="y", next_step="n"), {}), {})
+
+    assert type(arrived) is errors.LeaseHeld
+
+
 def test_an_exit_code_set_for_this_error_arrives():
     sent = errors.ApplyFailed("w", why="y", next_step="n", exit_code=ExitCode.REFUSED)
 
