@@ -80,9 +80,22 @@ class DeadMan:
         Raises:
             NotArmed: neither works.
         """
-        if os.geteuid() == 0 and SYSTEMD_RUNS.is_dir():
+        if os.geteuid() == 0 and self._has_systemd():
             return self._arm_systemd(lease_id, unit, length_s)
         return self._arm_watcher(lease_id)
+
+    def _has_systemd(self) -> bool:
+        """Tell whether systemd runs and is the one that answers here.
+
+        A stand-in for systemctl may stand before the machine's own systemd (hosts made of
+        processes): then systemd-run is refused, and its timers would be somebody else's.
+        """
+        if not SYSTEMD_RUNS.is_dir():
+            return False
+        try:
+            return self._systemctl.command("systemd-run", "--version").exit_code == 0
+        except SystemctlMissing:
+            return False
 
     def _arm_systemd(self, lease_id: str, unit: str, length_s: float) -> Armed:
         mark, timer = BOOT_MARKS / lease_id, ""
