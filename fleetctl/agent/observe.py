@@ -64,7 +64,10 @@ def path_state(query: PathQuery) -> PathState:
 
 def _closed_kind(path: str) -> str:
     """Return what a thing that cannot be opened is: a socket opens for nobody."""
-    mode = os.stat(path).st_mode
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return "unreadable"  # a loop of symlinks, or a directory we may not enter
     return "unreadable" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "other"
 
 

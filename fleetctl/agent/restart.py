@@ -17,6 +17,7 @@ from fleetctl.transaction.outcome import ProvenRestart
 from fleetctl.transaction.step import RestartUnit
 
 POLL_S = 0.05
+SOAK_POLL_S = 0.25
 START_DEADLINE_S = 20.0
 LOG_LINES = 20
 RESTARTING = ("auto-restart", "auto-restart-queued")
@@ -137,7 +138,7 @@ class Restarter:
         deadline_s = self._clock.monotonic_s() + step.soak_s
         while self._clock.monotonic_s() < deadline_s:
             self._checkpoint()
-            self._clock.sleep(POLL_S)
+            self._clock.sleep(min(SOAK_POLL_S, step.soak_s / 4))
             properties = self._systemctl.show(step.unit)
             self._check_up(step.unit, properties)
             if (systemd.invocation(properties), systemd.restarts(properties)) != first:

@@ -203,6 +203,55 @@ def test_a_service_that_only_seems_to_start_is_a_failure_with_its_log(systemd_ho
     assert failed.value.restored.restarts[0].unit == UNIT
 
 
+STUBBORN = b"#!/bin/bash\ntrap '' TERM\nwhile :; do sleep 0.1; done\n"
+
+
+def test_a_new_service_that_ignores_sigterm_is_ended_by_the_restore(systemd_host):
+    host = systemd_host
+    before, transaction = host.look(), new_id()
+    step, contents = host.write(host.script, STUBBORN)
+    host.agent.apply(host.lease(), transaction, [step, RestartUnit(UNIT, 0.3, 1.0)], contents)
+
+    host.agent.restore(transaction=transaction)
+
+    assert host.look() == before
+
+
+def test_an_old_service_that_does_not_stop_is_named_and_the_change_undone(systemd_host):
+    host = systemd_host
+    script = host.script
+    host.shell(f"cp -a {script} /root/kept; systemctl stop {UNIT}")
+    host.agent.transport.put(STUBBORN, script, mode=0o755)
+    host.shell(f"systemctl start {UNIT}; sleep 0.5")
+    before = host.look()
+    try:
+        step, contents = host.write(host.module, b"NAME = 'never runs'\n")
+        with pytest.raises(StepFailed, match="did not stop within 1 s; processes left"):
+            host.agent.apply(host.lease(), new_id(), [step, RestartUnit(UNIT, 0.3, 1.0)], contents)
+        assert host.look() == before
+    finally:
+        host.shell(f"cp -a /root/kept {script}; rm /root/kept; systemctl kill -s KILL {UNIT}")
+        host.shell(f"systemctl restart {UNIT}; sleep 0.5")
+
+
+def test_renewing_starts_no_second_timer_and_the_last_one_still_restores(systemd_host):
+    host = systemd_host
+    before, lease = host.look(), host.lease(4.0)
+    step, contents = host.write(host.module, host.read(host.module) + b"\n# renewed\n")
+    host.agent.apply(lease, new_id(), [step], contents)
+
+    started_s = time.monotonic()
+    while time.monotonic() - started_s < 6:
+        host.agent.renew(lease.id, length_s=4.0)
+        time.sleep(0.5)
+        timers = host.shell("systemctl list-timers --all --no-legend 'fleetctl*'").splitlines()
+        assert len(timers) <= 1
+    assert host.look() != before
+
+    host.wait(before, within_s=4.0 + GRACE_S)
+    assert host.shell("systemctl list-units --all --no-legend 'fleetctl*'") == ""
+
+
 def test_a_power_cut_is_restored_before_the_service_starts_again(fresh_lab, permitted_kinds):
     lab = fresh_lab(1).lab
     host = connect_host(lab, "lab-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -304,6 +305,20 @@ def test_holding_on_between_two_arms_keeps_the_lease(ground):
 
     assert ground.look() == before
     assert [held.lease.id for held in ground.agent.status().leases] == [lease.id]
+
+
+def test_an_expired_lease_is_taken_over_only_after_the_host_was_restored(ground):
+    before = ground.look()
+    applied = ground.apply(length_s=1)
+    record = ground.edges.leases.get(applied.granted.lease.id)
+    os.kill(record.armed.watcher_pid, signal.SIGKILL)
+    time.sleep(1.2)
+    assert ground.look() != before
+
+    ground.agent.acquire(ground.lease(run_id="run-2"))
+
+    assert ground.look() == before
+    assert [held.lease.run_id for held in ground.agent.status().leases] == ["run-2"]
 
 
 def test_an_unreadable_lease_record_ends_in_a_restored_host(ground):
