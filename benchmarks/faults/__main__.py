@@ -24,6 +24,7 @@ from benchmarks.faults.plain import plain_site
 from benchmarks.faults.site import Site
 from fleetctl.lab import Lab
 
+BEGIN, END = "<!-- campaign -->", "<!-- end of campaign -->"
 SMALL_DISK_BYTES = 96 * 1024 * 1024
 LAB_KINDS: dict[str, Kind] = {
     "controller SIGKILL at a journal entry": outside.kill_controller,
@@ -60,12 +61,22 @@ def main() -> int:
         faults = (_plain if options.plain else _lab)(options, Path(root))
     lost = [fault for fault in faults if fault.is_lost]
     minutes = (time.monotonic() - started_s) / 60
+    summary = f"{len(faults)} faults in {minutes:.0f} min, {len(lost)} hosts lost"
     if options.json:
         json.dump([vars(fault) for fault in faults], sys.stdout)
     else:
-        print(table(faults))
-        print(f"\n{len(faults)} faults in {minutes:.0f} min, {len(lost)} hosts lost")
+        print(f"{table(faults)}\n\n{summary}")
+    if options.write:
+        page = Path(options.write)
+        page.write_text(with_table(page.read_text(), f"{table(faults)}\n\n{summary}."))
     return min(len(lost), 100)
+
+
+def with_table(page: str, text: str) -> str:
+    """Return a page with the text between its two marks replaced."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
 def _options() -> argparse.Namespace:
@@ -75,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hosts", type=int, default=6, help="worked on at the same time")
     parser.add_argument("--plain", action="store_true", help="directories instead of lab hosts")
     parser.add_argument("--only", default="", help="kinds whose names contain this")
+    parser.add_argument("--write", default="", help="page whose table is replaced")
     parser.add_argument("--json", action="store_true", help="print every fault, not the table")
     return parser.parse_args()
 

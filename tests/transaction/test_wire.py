@@ -93,6 +93,10 @@ def test_what_is_no_value_of_ours_is_refused(data):
         wire.decode(data, {})
 
 
+def test_a_value_of_the_expected_kind_is_returned():
+    assert wire.decode_as(image.Absent, wire.encode(image.ABSENT, {}), {}) == image.ABSENT
+
+
 def test_a_value_of_another_kind_is_refused():
     data = wire.encode(image.ABSENT, {})
 
