@@ -13,6 +13,8 @@ from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
 from fleetctl.spec.experiment import Experiment
 
 ARMS = ("control", "treatment")
+# 48 bits tell two files of one experiment apart, and people can read them
+_SHOWN_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def effective_differences(
 
 def _effective(facts: Sequence[TrialFacts]) -> Effective:
     return Effective(
-        patches={name: sha for fact in facts for name, sha in fact.patches.items()},
+        patches={name: sha[:_SHOWN_DIGITS] for fact in facts for name, sha in fact.patches.items()},
         processes=tuple(process for fact in facts for process in fact.processes),
         workload_sha256=" ".join(sorted({fact.workload_sha256 for fact in facts})),
         host_class=" ".join(sorted({fact.host_class for fact in facts})),
