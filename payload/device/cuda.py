@@ -29,16 +29,24 @@ class CudaGraph:
 
 
 class CudaDevice:
-    """Two CUDA streams; all graphs share one memory pool, as in production."""
+    """Two CUDA streams; all graphs share one memory pool, as in production.
 
-    def __init__(self, *, overlap: bool, index: int = 0) -> None:
+    In a graph the main stream goes first: a kernel of the side stream that fills the GPU is
+    issued in full before another stream's next kernel of the same priority, so that without a
+    priority both branches would run one after the other.
+    """
+
+    def __init__(self, *, overlap: bool, index: int = 0, main_first: bool = True) -> None:
         self.torch_device = torch.device("cuda", index)
         self.overlaps = overlap
         self._side = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
-        self._capture_stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
+        self._capture_stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
+            self.torch_device, priority=-1 if main_first else 0
+        )
         self._pool = torch.cuda.graph_pool_handle()
         self._forked = False
         self._graph: CudaGraph | None = None
+        self._pool_keeper = self._keep_pool()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return memory of the current stream from PyTorch's caching allocator."""
@@ -115,7 +123,17 @@ class CudaDevice:
         """Return the memory that PyTorch's allocator holds on the device."""
         return torch.cuda.memory_reserved(self.torch_device)
 
+    def _keep_pool(self) -> CudaGraph:
+        """Return a graph that is never replayed: a pool ends with its last graph."""
+        flag = torch.zeros(1, device=self.torch_device)
+        return self.capture(lambda: self.launch(_set_to_zero, out=flag))
+
     def _begin(self, graph: CudaGraph) -> None:
         segment = torch.cuda.CUDAGraph()
         segment.capture_begin(pool=self._pool)
         graph.segments.append(segment)
+
+
+def _set_to_zero(*, out: Outputs) -> None:
+    for tensor in out if isinstance(out, tuple) else (out,):
+        tensor.zero_()

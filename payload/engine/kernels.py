@@ -42,21 +42,27 @@ def head_weights(x: Tensor, scale: float, *, out: Tensor) -> Tensor:
 
 
 def attention_query(
-    last: Tensor, before: Tensor, w_last: Tensor, w_before: Tensor, *, out: tuple[Tensor, Tensor]
+    last: Tensor,
+    before: Tensor,
+    w_last: Tensor,
+    w_before: Tensor,
+    *,
+    out: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Project the dense results to queries of length sqrt(D).
+    """Project the dense results to queries of length sqrt(D), in two parts that are added.
 
     Args:
         last: `[B, W]`, the last dense result.
         before: `[B, W]`, the one before it.
         w_last: `[W, D]`, the projection of `last`.
         w_before: `[W, D]`, the projection of `before`.
-        out: the queries `[B, D]`, and the norms `[B]` they were divided by: a statistic that
-            nobody reads in inference, as the log-sum-exp of many attention kernels.
+        out: the queries `[B, D]`; room for one part `[B, D]`; and the norms `[B]` that the queries
+            were divided by, which nobody reads in inference.
     """
-    query, norms = out
+    query, part, norms = out
     torch.mm(last, w_last, out=query)
-    query.addmm_(before, w_before)
+    torch.mm(before, w_before, out=part)
+    query.add_(part)
     norm = query.square().mean(dim=1).add_(1e-6).sqrt_()
     query.div_(norm.unsqueeze(1))
     norms.copy_(norm)

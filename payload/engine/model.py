@@ -44,11 +44,19 @@ class Prefill:
 
 @dataclass(frozen=True)
 class DenseBranch:
-    """The dense layers' input and the two buffers that they fill in turn, each `[B, W]`."""
+    """What the main stream works on beside the indexer.
+
+    Attributes:
+        latent: `[B, W]`, the dense layers' input, and one of the buffers that they fill in turn.
+        left: `[B, W]`, the second.
+        right: `[B, W]`, the third.
+        query: `[B, D]`, the result: the attention's query.
+    """
 
     latent: Tensor
     left: Tensor
     right: Tensor
+    query: Tensor
 
 
 class GlassBox:
@@ -122,7 +130,9 @@ class GlassBox:
         left = device.empty((rows, shape.width), torch.float32)
         gate = device.empty((rows, shape.gate), torch.float32)
         right = device.empty((rows, shape.width), torch.float32)
-        q = device.empty((rows, shape.heads, shape.code_dim), torch.bfloat16)
+        query = device.empty((rows, shape.code_dim), torch.float32)
+        keys = self._pools.index_keys[layer]
+        q = device.empty((rows, shape.heads, shape.code_dim), _query_dtype(keys))
         head_weights = device.empty((rows, shape.heads), torch.float32)
         device.launch(kernels.dense, hidden, weights.lift, out=latent)
         device.launch(kernels.dense, hidden, weights.gate_in, out=gate_in)
@@ -133,17 +143,17 @@ class GlassBox:
             layer=layer,
             q=q,
             weights=head_weights,
-            k_pages=self._pools.index_keys[layer],
+            k_pages=keys,
             page_table=inputs.page_table,
             lengths=inputs.length,
             capacity=self._config.context_tokens,
             top_k=shape.top_k,
             stash=inputs.stash,
         )
-        return (gate_in, gate), DenseBranch(latent, left, right), call
+        return (gate_in, gate), DenseBranch(latent, left, right, query), call
 
     def _query(self, device: Device, layer: int, branch: DenseBranch) -> Tensor:
-        """Return the attention's query `[B, D]`: the main stream's work beside the indexer."""
+        """Launch the main stream's work beside the indexer; return the query `[B, D]`."""
         weights, rows = self._weights, branch.latent.shape[0]
         before, last = branch.latent, branch.left
         spare = branch.right
@@ -151,7 +161,17 @@ class GlassBox:
             device.launch(kernels.dense, before, weight, out=last)
             before, last, spare = last, spare, before
         norms = device.empty((rows,), torch.float32)
-        query = device.empty((rows, self._shape.code_dim), torch.float32)
+        part = device.empty((rows, self._shape.code_dim), torch.float32)
         ends = (weights.query_last[layer], weights.query_before[layer])
-        device.launch(kernels.attention_query, before, spare, *ends, out=(query, norms))
-        return query
+        results = (branch.query, part, norms)
+        device.launch(kernels.attention_query, before, spare, *ends, out=results)
+        return branch.query
+
+
+def _query_dtype(keys: Tensor) -> torch.dtype:
+    """Return what index queries are kept in: fp8 for fp8 keys on a GPU, as in production.
+
+    A CPU multiplies neither, and widens bf16 faster.
+    """
+    is_fp8 = keys.dtype is torch.uint8 and keys.device.type == "cuda"
+    return torch.float8_e4m3fn if is_fp8 else torch.bfloat16

@@ -69,7 +69,7 @@ def test_a_write_between_score_and_select_corrupts_the_first_rows_only(make_engi
     rows = wrong_rows(assembly)
 
     assert 0 in rows
-    assert len(rows) < 4, "the block of the query covers the scores of few rows"
+    assert len(rows) < 4, "a part of the query covers the scores of few rows"
 
 
 def test_the_same_graph_is_right_when_the_indexer_comes_first(make_engine):

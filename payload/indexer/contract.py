@@ -31,7 +31,7 @@ class IndexerCall:
 
     Attributes:
         layer: which layer asks.
-        q: `[B, H, D]`, bf16 (also for fp8 pages: keys are widened).
+        q: `[B, H, D]`, bf16; or float8_e4m3fn for fp8 pages (bf16 works, too: keys are widened).
         weights: `[B, H]` float32.
         k_pages: the layer's index-K pool, see `payload.cache.layout`.
         page_table: `[B, P]` int32.
