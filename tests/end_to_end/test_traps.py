@@ -132,7 +132,8 @@ def test_a_copy_of_the_package_in_the_working_directory_is_named(person, host):
 def test_stale_bytecode_can_not_run(person, host):
     """Bytecode that never looks at its source lies ready; the new code runs all the same."""
     program = (
-        "import py_compile; py_compile.compile('/srv/dsv4/python/serve/dsv4/indexer.py', "
+        "import py_compile; "
+        "py_compile.compile('/srv/dsv4/python/serve/dsv4/indexer.py', "
         "invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"
     )
     python = host(f"sed -n 's/^PY=//p' {SCRIPT}").strip()
@@ -149,7 +150,7 @@ def test_stale_bytecode_can_not_run(person, host):
 
 
 def server(person, body: str) -> None:
-    """A server in the place of the stand-in's; `body` sees handler class `H` and `os, sys, time`."""
+    """A server in the place of the stand-in; `body` sees its handler class `H`."""
     person.payload(
         "server.py",
         textwrap.dedent(

@@ -63,7 +63,7 @@ def test_a_cell_s_digest_follows_its_content_only(tmp_path):
     ("old", "new", "says"),
     [
         ('runner = "captured",', "", "one level of every factor"),
-        ('runner = "captured",', 'runner = "capturd",', "did you mean `captured`"),
+        ('runner = "captured",', 'runner = "captrued",', "did you mean `captured`"),
         (
             'exclude = [{ runner = "eager", keys = "fp8" }]',
             'exclude = [{ keys = "bf16" }]',
