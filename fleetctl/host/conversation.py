@@ -7,14 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetctl.clock import Clock
-from fleetctl.errors import (
-    ChannelRefused,
-    ConnectionLost,
-    HostError,
-    LoginRefused,
-    RemoteFailed,
-    RemoteTimeout,
-)
+from fleetctl.errors import HostError
+from fleetctl.host.call_errors import MIB, CallErrors
 from fleetctl.host.escalation import Escalation
 from fleetctl.host.marks import MarkedStream, Stage
 from fleetctl.host.pipe import Connection, Pipe
@@ -26,7 +20,6 @@ SETTLE_S = 0.5
 # The supervisor needs 1.5 s for a program that ignores SIGTERM, and 4.5 s for one that can't die.
 KILL_PATIENCE_S = 2.5
 KILL_LIMIT_S = 8.0
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -65,6 +58,7 @@ class Conversation:
         self._pipe = pipe
         self._call = call
         self._context = context
+        self._errors = CallErrors(call.argv[0], context.connection.host_name, context.escalation)
         self._stdout = MarkedStream(call.mark.printed)
         self._stderr = MarkedStream(call.mark.printed)
         self._outgoing = memoryview(b"")
@@ -85,7 +79,7 @@ class Conversation:
             self._await(self._is_complete, self._call.deadline_s)
             return self._completed()
         except _TimeIsUp:
-            raise self._timed_out(is_gone=self._give_up()) from None
+            raise self._time_is_up() from None
         except BaseException:
             self._give_up()
             raise
@@ -112,7 +106,7 @@ class Conversation:
             if left_s <= 0:
                 raise _TimeIsUp
             if self._context.abandoned.is_set():
-                raise self._closed_meanwhile()
+                raise self._errors.closed_meanwhile()
             self._exchange(min(SLICE_S, left_s))
             self._check_size()
             if self._over and not is_reached():
@@ -134,29 +128,19 @@ class Conversation:
         if not self._stderr.take_noise_up_to(escalation.prompt):
             return
         if self._answered or escalation.password is None:
-            raise self._password_refused()
+            raise self._errors.password_refused(self._noise(), was_answered=self._answered)
         self._answered = True
         self._outgoing = memoryview(escalation.password.reveal().encode() + b"\n")
 
     def _check_size(self) -> None:
         limit = self._context.limits.output_bytes
         if self._stdout.size_bytes + self._stderr.size_bytes > limit:
-            raise RemoteFailed(
-                f"`{self._program}` on {self._host} printed too much",
-                why=f"more than {limit // MIB} MiB would have to be held in memory; it was killed",
-                next_step="let the program write to a file on the host, or print less",
-            )
+            raise self._errors.printed_too_much(limit)
 
     def _completed(self) -> Completed:
         closing = self._stdout.closing
         if not self._stdout.opening or len(closing) != 2 or not closing[0].isdigit():
-            raise RemoteFailed(
-                f"`{self._program}` could not be started on {self._host}",
-                why="the host has no `setsid` program"
-                if closing == (b"no", b"setsid")
-                else f"its supervisor answered {b' '.join(closing)!r}",
-                next_step="install util-linux on the host, and look for a process limit there",
-            )
+            raise self._errors.not_started(closing)
         return Completed(int(closing[0]), self._stdout.body, self._stderr.body)
 
     def _give_up(self) -> bool:
@@ -188,66 +172,23 @@ class Conversation:
             self._over = received.ended
         return self._stdout.stage is Stage.ENDED
 
-    @property
-    def _program(self) -> str:
-        return self._call.argv[0]
-
-    @property
-    def _host(self) -> str:
-        return self._context.connection.host_name
-
-    def _timed_out(self, *, is_gone: bool) -> HostError:
-        if not self._was_sent:
-            return RemoteTimeout(
-                f"the login shell of {self._host} never ran our command",
-                why=f"after {self._context.limits.shell_deadline_s:g} s it had not come to "
-                f"`{self._program}`{self._noise()}",
-                next_step="find what blocks or asks in the start-up files of the login user "
-                "(~/.bashrc, ~/.zshenv, /etc/bash.bashrc) and guard it with `case $- in *i*)`",
-            )
-        proof = "its process group was killed and is gone"
-        doubt = "whether its process group is gone could not be confirmed"
-        return RemoteTimeout(
-            f"`{self._program}` on {self._host} took too long",
-            why=f"it had {self._call.deadline_s:g} s; {proof if is_gone else doubt}",
-            next_step="raise the deadline, or look at what the host is waiting for",
-        )
-
-    def _closed_meanwhile(self) -> HostError:
-        return ConnectionLost(
-            f"`{self._program}` on {self._host} was stopped",
-            why="fleetctl closed the connection while it ran",
-            next_step="none, if you asked fleetctl to stop",
-        )
+    def _time_is_up(self) -> HostError:
+        was_sent = self._was_sent
+        is_gone = self._give_up()
+        if was_sent:
+            return self._errors.took_too_long(self._call.deadline_s, is_gone=is_gone)
+        return self._errors.shell_never_came(self._context.limits.shell_deadline_s, self._noise())
 
     def _ended_early(self) -> HostError:
         if self._is_connection_lost():
-            return ConnectionLost(
-                f"the connection to {self._host} broke while `{self._program}` ran",
-                why=f"{self._context.connection.loss}; what the host did after that is unknown",
-                next_step=f"check that {self._host} is up, then `fleetctl status`",
-            )
+            return self._errors.connection_broke(self._context.connection.loss)
         if self._stdout.greeted:
-            return ConnectionLost(
-                f"`{self._program}` on {self._host} ended without a word",
-                why="its supervisor was killed there; what the program did is unknown",
-                next_step="look for the out-of-memory killer in the host's kernel log",
-            )
-        if self._answered or self._context.escalation.prefix:
-            return self._password_refused()
+            return self._errors.supervisor_killed()
+        if self._context.escalation.prefix:
+            return self._errors.password_refused(self._noise(), was_answered=self._answered)
         if self._noise():
-            return RemoteFailed(
-                f"the login shell of {self._host} did not run our command",
-                why=f"the session ended{self._noise()}",
-                next_step="log in there by hand: `ssh HOST true` must print nothing and succeed; "
-                "a forced command or a nologin shell is in the way",
-            )
-        return ChannelRefused(
-            f"{self._host} opened no session for `{self._program}`",
-            why="the session ended before the login shell ran our command",
-            next_step="raise MaxSessions in the host's sshd_config, or run fewer things at once; "
-            "else look for a forced command or a nologin shell",
-        )
+            return self._errors.shell_refused(self._noise())
+        return self._errors.no_session()
 
     def _is_connection_lost(self) -> bool:
         """Say whether the connection ended too; it may show a moment after its sessions did."""
@@ -259,23 +200,5 @@ class Conversation:
             clock.sleep(SETTLE_S / 10)
         return True
 
-    def _password_refused(self) -> HostError:
-        escalation = self._context.escalation
-        if self._answered or escalation.password is None:
-            why = "the password was not accepted" if self._answered else "it asks for a password"
-        else:
-            why = "it refused without asking for the password"
-        return LoginRefused(
-            f"`{escalation.prefix[0]}` on {self._host} did not let us through",
-            why=f"{why}{self._noise()}",
-            next_step=f"on {self._host} try `sudo -v` as the login user; "
-            "it must be allowed to run /bin/sh as root",
-        )
-
-    def _noise(self) -> str:
-        noise = (self._stderr.noise + b"\n" + self._stdout.noise).strip()
-        secret = self._context.escalation.password
-        text = noise.decode("utf-8", "replace")
-        if secret is not None:
-            text = text.replace(secret.reveal(), "***")
-        return f"; it said: {text[-400:].strip()}" if text else ""
+    def _noise(self) -> bytes:
+        return (self._stderr.noise + b"\n" + self._stdout.noise).strip()

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import tracemalloc
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,14 @@ from fleetctl.host.local import LocalConnection, connect_local
 from fleetctl.host.process_pipe import ProcessPipe
 from fleetctl.host.shell import ShellTransport
 from fleetctl.host.supervisor import Call, local_argv
-from tests.host.processes import descendants, is_running, pid_in, wait_until
+from tests.host.processes import (
+    descendants,
+    is_running,
+    pid_in,
+    processes_with,
+    signal_all,
+    wait_until,
+)
 
 MIB = 1 << 20
 
@@ -48,16 +56,17 @@ def behind(before: str, *, shell_deadline_s: float = 30.0) -> ShellTransport:
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_a_program_that_prints_without_end_is_killed_and_memory_stays_bounded(stream: str):
     limited = connect_local("here", clock=SystemClock(), limits=Limits(output_bytes=4 * MIB))
+    word = uuid.uuid4().hex
     tracemalloc.start()
     try:
         with pytest.raises(RemoteFailed, match="printed too much: more than 4 MiB"):
-            limited.run(["sh", "-c", f"exec yes >&{stream}"], deadline_s=60)
+            limited.run(["sh", "-c", f"exec yes {word} >&{stream}"], deadline_s=60)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
     assert peak_bytes < 16 * MIB
-    assert not any(is_running(pid) for pid in descendants(os.getpid()))
+    assert processes_with(word) == []
 
 
 def test_a_slow_login_shell_does_not_eat_the_programs_time():
@@ -115,11 +124,11 @@ def test_a_login_shell_that_refuses_is_quoted():
 def test_a_supervisor_killed_on_the_host_is_a_lost_connection_and_not_an_exit_code(
     local: ShellTransport, tmp_path: Path
 ):
+    others = set(descendants(os.getpid()))
+
     def kill_supervisors() -> None:
         pid = pid_in(tmp_path / "pid")
-        for one in descendants(os.getpid()):
-            if one != pid:
-                os.kill(one, signal.SIGKILL)
+        signal_all(set(descendants(os.getpid())) - others - {pid}, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_supervisors)
     killer.start()
