@@ -262,7 +262,8 @@ class _Builder:
             case "ParamExp":
                 return self.parameter(node)
             case "CmdSubst" | "ProcSubst":
-                return Substitution(start, end, self.statements(node))
+                backquoted = bool(node.get("Backquotes"))
+                return Substitution(start, end, self.statements(node), backquoted)
             case "ArithmExp":
                 return self.arithmetic(node, [node.get("X")])
             case _:

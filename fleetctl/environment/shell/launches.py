@@ -22,7 +22,7 @@ def read_command(fields: Sequence[Field]) -> CommandLine | None:
     position = 0
     while position < len(reader.fields):
         program = basename(reader.at(position))
-        if position == reader.command_at and program in DATA:
+        if position == reader.command_at and _only_names(reader, program, position):
             return None
         if is_server(reader.fields, position):
             return reader.result(Payload.SERVER)
@@ -30,6 +30,12 @@ def read_command(fields: Sequence[Field]) -> CommandLine | None:
         if reader.payload is not None:
             return reader.result(reader.payload)
     return _without_server(reader)
+
+
+def _only_names(reader: Reader, program: str, position: int) -> bool:
+    """Say whether what follows is data: a server's name there starts nothing."""
+    asks = program == "command" and reader.at(position + 1) in ("-v", "-V")
+    return program in DATA or asks
 
 
 def _without_server(reader: Reader) -> CommandLine | None:

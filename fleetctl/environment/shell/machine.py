@@ -260,7 +260,7 @@ class Machine(abc.ABC):
                 for inner in part.parts:
                     self._touch_part(inner, state)
             case Substitution():
-                self.run_apart(part.body, state.copy())
+                self._touch_substitution(part, state)
             case Arithmetic():
                 self.touch_arithmetic(part, state)
             case Parameter():
@@ -271,6 +271,12 @@ class Machine(abc.ABC):
                     self._assign_default(part, state)
             case _:
                 pass
+
+    def _touch_substitution(self, part: Substitution, state: State) -> None:
+        # Between backquotes, backslashes mean something else: nothing is put there.
+        reading = replace(self.reading, inside=Inside.ELSEWHERE)
+        with self.read(reading if part.backquoted else self.reading):
+            self.run_apart(part.body, state.copy())
 
     def touch_arithmetic(self, arithmetic: Arithmetic, state: State) -> None:
         """Interpret what an arithmetic expression assigns."""
@@ -304,7 +310,7 @@ class MachineScope:
 
     def hints_of(self, name: str) -> tuple[str, ...]:
         """Return the texts a variable was given."""
-        writers = self.state.get(name).writers
+        writers = sorted(self.state.get(name).writers, key=lambda w: (w.path, w.line, w.offset))
         texts = [write.text for write in writers if write.text and write.text.strip(HOLE)]
         return tuple(texts) or tuple(self.machine.every_text.get(name, ()))
 

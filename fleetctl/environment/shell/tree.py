@@ -60,11 +60,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Substitution:
-    """$(...), `...`, <(...) or >(...)."""
+    """$(...), <(...) or >(...), or `...` where `backquoted`."""
 
     start: int
     end: int
     body: tuple[Statement, ...]
+    backquoted: bool = False
 
 
 @dataclass(frozen=True)

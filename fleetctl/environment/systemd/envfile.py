@@ -14,6 +14,7 @@ from fleetctl.environment.names import check_edits
 from fleetctl.environment.quoting import file_quoted
 from fleetctl.environment.shell.tree import bytes_of, text_of
 from fleetctl.environment.splice import Splice, spliced
+from fleetctl.errors import EditRefused
 
 _BLANKS = b" \t"
 _NEWLINES = b"\n\r"
@@ -69,7 +70,7 @@ def _after_comment(content: bytes, position: int) -> int:
 
 
 def _entry(content: bytes, start: int) -> tuple[FileEntry | None, int]:
-    end = start
+    end = start + 1  # systemd takes the first character for a name, even =
     while end < len(content) and content[end] != ord("="):
         if content[end] in _NEWLINES:
             return None, end + 1
@@ -148,7 +149,7 @@ def edit_env_file(content: bytes, edits: Mapping[str, str | None]) -> bytes:
     Values are written so that systemd and a shell that sources the file read the same.
 
     Raises:
-        EditRefused: `invalid-name` or `invalid-value`.
+        EditRefused: `invalid-name`, `invalid-value`, or `unsupported` where a quote is open.
     """
     check_edits(edits)
     splices: list[Splice] = []
@@ -165,7 +166,22 @@ def edit_env_file(content: bytes, edits: Mapping[str, str | None]) -> bytes:
             splices.append(Splice(last.value_start, last.end, new))
     if tail and content and not content.endswith(b"\n"):
         tail = b"\n" + tail
-    return spliced(content, splices) + tail
+    after = spliced(content, splices) + tail
+    _check(content, after, edits)
+    return after
+
+
+def _check(before: bytes, after: bytes, edits: Mapping[str, str | None]) -> None:
+    """Refuse an edit that is not read as it was meant: an open quote may swallow it."""
+    wanted = {name: value for name, value in file_values(before).items() if name not in edits}
+    wanted |= {name: value for name, value in edits.items() if value is not None}
+    if file_values(after) != wanted:
+        raise EditRefused(
+            "the environment file can't be edited exactly",
+            code="unsupported",
+            why="a quote or a backslash in it is open, so an edit would change other values",
+            next_step="close the quote in the file",
+        )
 
 
 def _without(content: bytes, entry: FileEntry) -> Splice:
