@@ -32,8 +32,66 @@ def target_paths(
             return (module_file(host_name, host, patch.module, code),)
         return (str(PurePosixPath(host.tree) / (patch.path or "")),)
     root = PurePosixPath(patch_root(host_name, host, patch, code))
-    names = paths_of(content.files[""]) if patch.kind == "diff" else tuple(content.files)
-    return tuple(str(root / name) for name in names)
+    return tuple(str(root / place) for place in _places(content))
+
+
+def modules_of(content: PatchContent) -> dict[str, str]:
+    """Return the modules that a patch through a module brings: place below its root -> name.
+
+    What Python can't import by name (data, scripts with a dash) is left out.
+
+    Raises:
+        InputError: the diff can't be read.
+    """
+    patch = content.patch
+    if patch.module is None:
+        return {}
+    if patch.kind == "file":
+        return {"": patch.module}
+    above = patch.module.split(".") if patch.kind == "tree" else []
+    named = {place: [*above, *_parts(place)] for place in _places(content) if _parts(place)}
+    return {place: ".".join(parts).removesuffix(".__init__") for place, parts in named.items()}
+
+
+def module_paths(
+    host_name: str, host: Host, content: PatchContent, code: CodeReport
+) -> dict[str, str]:
+    """Return the file of every module that a patch brings, by the module's name.
+
+    Raises:
+        DriftError: the patch's own module is not imported where it should be.
+    """
+    named = modules_of(content)
+    if not named:
+        return {}
+    places = dict(zip(_places(content), target_paths(host_name, host, content, code), strict=True))
+    return {module: places[place] for place, module in named.items()}
+
+
+def _places(content: PatchContent) -> tuple[str, ...]:
+    """Return every file of a patch, relative to the patch's root.
+
+    A diff made in a repository spells directories above the package, such as `python/sglang/…`:
+    with `module` its paths count from the top-level package on.
+    """
+    patch = content.patch
+    if patch.kind != "diff":
+        return tuple(content.files)
+    names = paths_of(content.files[""])
+    top = patch.module.partition(".")[0] if patch.module else ""
+    return tuple(_from(top, name) for name in names)
+
+
+def _from(top: str, name: str) -> str:
+    parts = name.split("/")
+    return "/".join(parts[parts.index(top) :]) if top in parts[:-1] else name
+
+
+def _parts(place: str) -> list[str]:
+    """Return the dotted name of a Python file in parts; none where it can't be imported."""
+    path = PurePosixPath(place)
+    parts = list(path.with_suffix("").parts)
+    return parts if path.suffix == ".py" and all(map(str.isidentifier, parts)) else []
 
 
 def goals_of(

@@ -12,6 +12,7 @@ from fleetctl.plan.desired import Desired, FileGoal
 from fleetctl.transaction.image import ABSENT
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.transaction.step import (
+    DEFAULT_STOP_DEADLINE_S,
     MakeDirectory,
     ReloadUnits,
     RemoveFile,
@@ -60,6 +61,7 @@ def plan_host(
     observed: Mapping[str, PathState],
     *,
     soak_s: float,
+    stop_s: float = DEFAULT_STOP_DEADLINE_S,
     restart_always: bool = False,
 ) -> Plan:
     """Return the steps from what a host holds to what it should hold.
@@ -78,7 +80,7 @@ def plan_host(
     if any(change.path.startswith(_UNIT_FOLDERS) for change in changes):
         steps.append(ReloadUnits())
     if steps or restart_always:
-        steps.append(RestartUnit(desired.unit, soak_s=soak_s))
+        steps.append(RestartUnit(desired.unit, soak_s=soak_s, stop_deadline_s=stop_s))
     blobs = {sha256(c.after): c.after for c in changes if c.after is not None}
     return Plan(host, tuple(steps), tuple(changes), blobs, desired.notes)
 

@@ -46,7 +46,7 @@ def patch_root(host_name: str, host: Host, patch: Patch, code: CodeReport) -> st
     own directory, and a diff starts where the top-level package lies, as `sglang/srt/…` does.
 
     Raises:
-        DriftError: as for `module_file`.
+        DriftError: as for `module_file`; or a tree patch names a module that is no package.
     """
     if patch.path is not None:
         return str(PurePosixPath(host.tree) / patch.path)
@@ -54,6 +54,8 @@ def patch_root(host_name: str, host: Host, patch: Patch, code: CodeReport) -> st
     file = PurePosixPath(module_file(host_name, host, module, code))
     package = file.parent if file.name == "__init__.py" else file
     if patch.kind == "tree":
+        if package == file:
+            raise _refuse(host_name, module, f"a tree needs a package, and {file} is a module")
         return str(package)
     for _ in range(module.count(".") + 1):
         package = package.parent

@@ -292,6 +292,7 @@ class Ready(Value):
         concurrent: also require this many completions at once.
         progress: patterns with one number in parentheses, shown while waiting.
         soak: how long the unit must stay up to count as started.
+        stop: how long its processes may take to end; one that stays is named, not killed.
     """
 
     active: Layer = Layer(deadline="60s", poll="1s")  # type: ignore[arg-type]
@@ -302,6 +303,7 @@ class Ready(Value):
     concurrent: int = Field(default=0, ge=0)
     progress: tuple[str, ...] = ()
     soak: Duration = 1.0
+    stop: Duration = 90.0
 
 
 class Head(Value):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetctl.errors import ApplyFailed
-from fleetctl.plan.planner import Plan
-from fleetctl.plan.targets import module_file
+from fleetctl.plan.patches import module_paths, modules_of
+from fleetctl.plan.planner import Plan, sha256
 from fleetctl.serving.loads import fetch_json
 from fleetctl.serving.proof import (
     ExpectedModule,
@@ -18,7 +18,7 @@ from fleetctl.serving.proof import (
     prove_own_view,
     require,
 )
-from fleetctl.spec.arms import Arm
+from fleetctl.spec.arms import Arm, PatchContent
 from fleetctl.spec.experiment import Ready
 from fleetctl.transaction.code import CodeReport
 from fleetctl.transaction.snapshot import UnitReport
@@ -57,7 +57,7 @@ class Deployed:
 
     Attributes:
         boot: host boots and unit invocations, joined: what tells one cluster from the next.
-        patches: module or path -> sha256 that is live, over both arms' patches.
+        patches: module that a patch names -> sha256 that is live, over both arms' patches.
         processes: flags that matter, of every serving process.
     """
 
@@ -164,9 +164,8 @@ def _prove(one: Prepared, read: _ReadBack, arm: str) -> Proof:
 def _expected(one: Prepared, code: CodeReport, arm: str) -> list[ExpectedModule]:
     """Return every module that any arm patches, as this arm has it: patched or as found."""
     wanted = one.wanted[arm]
-    found = {
-        module: module_file(one.host.name, one.host.host, module, code) for module in _modules(one)
-    }
+    paths = [module_paths(one.host.name, one.host.host, content, code) for content in _patches(one)]
+    found = {module: path for named in paths for module, path in named.items()}
     return [
         ExpectedModule(module, path, wanted[path])
         for module, path in found.items()
@@ -174,16 +173,33 @@ def _expected(one: Prepared, code: CodeReport, arm: str) -> list[ExpectedModule]
     ]
 
 
-def _modules(one: Prepared) -> list[str]:
-    patches = [content.patch for arm in one.arms.values() for content in arm.patches]
-    return sorted({patch.module for patch in patches if patch.module is not None})
+def _patches(one: Prepared) -> list[PatchContent]:
+    return [content for arm in one.arms.values() for content in arm.patches]
 
 
 def _live_patches(one: Prepared, code: CodeReport) -> Mapping[str, str]:
-    """Return the digest of each patched module as the processes would import it."""
-    return {
-        module.module: module.sha256 or module.kind
-        for process in code.processes
-        for module in process.modules
-        if module.module in _modules(one)
-    }
+    """Return the digest of what the processes would import, by the module that a patch names."""
+    named: dict[str, set[str]] = {}
+    for content in _patches(one):
+        if content.patch.module is not None:
+            modules = modules_of(content).values()
+            named.setdefault(content.patch.module, set()).update(modules)
+    return {name: live_digest(code, modules) for name, modules in named.items()}
+
+
+def live_digest(code: CodeReport, modules: Collection[str]) -> str:
+    """Return the sha256 of a module's source, or one over the sources of several.
+
+    What has no source counts by its kind, such as `missing`.
+    """
+    live = sorted(
+        {
+            (found.module, found.sha256 or found.kind)
+            for process in code.processes
+            for found in process.modules
+            if found.module in modules
+        }
+    )
+    if len(live) == 1:
+        return live[0][1]
+    return sha256("".join(f"{module} {digest}\n" for module, digest in live).encode())

@@ -51,9 +51,7 @@ def plan_all(
     for site in sites:
         check_layout(inventory, site, job.arms)
     with ThreadPoolExecutor(max(len(sites), 1)) as pool:
-        plans = tuple(
-            pool.map(lambda site: plan_site(site, job.arms, soak_s=job.ready.soak), sites)
-        )
+        plans = tuple(pool.map(lambda site: plan_site(site, job.arms, job.ready), sites))
     for plan in plans:
         check_on_host(edges, plan)
     return plans

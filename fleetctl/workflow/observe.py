@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleetctl.errors import DriftError
-from fleetctl.plan.patches import target_paths
+from fleetctl.plan.patches import modules_of, target_paths
 from fleetctl.plan.planner import content_of, parents_of
 from fleetctl.spec.arms import Arm
 from fleetctl.transaction.code import CodeQuery, CodeReport
 from fleetctl.transaction.snapshot import Observed, PathQuery, PathState, Query, UnitState
 from fleetctl.workflow.edges import Reached
+
+# a crash loop, a failure or a start under way can be ended, but not put back
+_RESTORABLE = ("active", "inactive")
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ def look(host: Reached, paths: Iterable[str]) -> dict[str, PathState]:
 
 def code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
     """Return the question about every module and flag that the arms name."""
-    modules = {c.patch.module for arm in arms for c in arm.patches if c.patch.module}
+    patches = [content for arm in arms for content in arm.patches]
+    modules = {content.patch.module for content in patches if content.patch.module}
+    modules |= {module for content in patches for module in modules_of(content).values()}
     names = {name for arm in arms for name in arm.flags}
     return CodeQuery(
         unit=host.host.unit,
@@ -98,4 +103,11 @@ def _check_unit(host: Reached, unit: UnitState) -> None:
             f"{host.name} has no usable unit {host.host.unit}",
             why=unit.problem or f"systemd says LoadState={loaded}",
             next_step="mend `unit` in the inventory; nothing was touched",
+        )
+    state = unit.properties.get("ActiveState", "active")
+    if state not in _RESTORABLE:
+        raise DriftError(
+            f"{host.host.unit} on {host.name} is in no state that could be brought back",
+            why=f"it is {state}/{unit.properties.get('SubState', '')} as found",
+            next_step="let it finish its start, or mend and restart it; nothing was touched",
         )

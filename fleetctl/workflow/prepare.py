@@ -14,6 +14,7 @@ from fleetctl.plan.diff import render_plan
 from fleetctl.plan.patches import goals_of
 from fleetctl.plan.planner import Plan, plan_host, sha256
 from fleetctl.spec.arms import Arm
+from fleetctl.spec.experiment import Ready
 from fleetctl.transaction.outcome import Finding, StagedFile
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.transaction.step import describe
@@ -83,7 +84,7 @@ class SitePlan:
         }
 
 
-def plan_site(site: Site, arms: Sequence[Arm], *, soak_s: float) -> SitePlan:
+def plan_site(site: Site, arms: Sequence[Arm], ready: Ready) -> SitePlan:
     """Observe every host of a site and plan each arm on it.
 
     Raises:
@@ -92,11 +93,11 @@ def plan_site(site: Site, arms: Sequence[Arm], *, soak_s: float) -> SitePlan:
         EditRefused: a flag can't be set exactly.
     """
     with ThreadPoolExecutor(len(site.hosts)) as pool:
-        hosts = tuple(pool.map(lambda host: _plan_host(host, arms, soak_s), site.hosts))
+        hosts = tuple(pool.map(lambda host: _plan_host(host, arms, ready), site.hosts))
     return SitePlan(site, {arm.name: arm for arm in arms}, hosts)
 
 
-def _plan_host(host: Reached, arms: Sequence[Arm], soak_s: float) -> HostPlan:
+def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
     view = observe(host, arms)
     _refuse_held(host, view)
     goals = {arm.name: _goals(host, arm, view) for arm in arms}
@@ -107,7 +108,14 @@ def _plan_host(host: Reached, arms: Sequence[Arm], soak_s: float) -> HostPlan:
     for arm in arms:
         files = with_as_found(goals[arm.name], as_found)
         desired = Desired(files, host.host.unit, _notes(arm, view))
-        plans[arm.name] = plan_host(host.name, desired, touched, soak_s=soak_s, restart_always=True)
+        plans[arm.name] = plan_host(
+            host.name,
+            desired,
+            touched,
+            soak_s=ready.soak,
+            stop_s=ready.stop,
+            restart_always=True,
+        )
         wanted[arm.name] = {f.path: sha256(f.content) for f in files if f.content is not None}
     return HostPlan(host, view, touched, plans, wanted)
 
