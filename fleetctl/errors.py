@@ -4,6 +4,7 @@
     |-- InternalError          1   a bug of ours
     |-- InputError             3   a spec, inventory, argument or file is wrong; nothing was touched
     |   `-- EditRefused        3   an edit that could not be exact; carries a `code`
+    |-- StoreError             3   a run's folder could not be written: disk full, no permission
     |-- LabError               3   the lab could not do what was asked
     |-- HostError              3   a host could not be reached or would not talk
     |   |-- HostUnreachable    3   no TCP connection, or no SSH banner
@@ -98,6 +99,10 @@ class EditRefused(InputError):
         super().__init__(what, why=why, next_step=next_step)
         self.code = code
         self.line = line
+
+
+class StoreError(FleetError):
+    """A run's folder could not be written: disk full, no permission, gone."""
 
 
 class LabError(FleetError):

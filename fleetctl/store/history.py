@@ -10,15 +10,17 @@ from typing import Any
 
 from fleetctl.analysis.counts import ArmCounts, Run
 from fleetctl.analysis.history import AaRecord
-from fleetctl.store.atomic import append_line
+from fleetctl.errors import FleetError
+from fleetctl.store.atomic import append_line, store_errors
 
 _AA = "aa.jsonl"
 _OBSERVERS = "observers.jsonl"
+_FIRM = ("eliminated", "reduced", "worse", "no_effect")
 
 
 @dataclass(frozen=True)
 class History:
-    """The memory of a folder of runs; append-only, torn lines are passed over."""
+    """The memory of a folder of runs; append-only, torn or foreign lines are passed over."""
 
     root: Path
 
@@ -40,15 +42,8 @@ class History:
 
     def aa_records(self) -> tuple[AaRecord, ...]:
         """Return every A/A record, oldest first."""
-        return tuple(
-            AaRecord(
-                name=line["name"],
-                host_class=line["host_class"],
-                workload_sha256=line["workload_sha256"],
-                counts=ArmCounts(line["name"], tuple(Run(**run) for run in line["runs"])),
-            )
-            for line in self._lines(_AA)
-        )
+        found = (_aa_record(line) for line in self._lines(_AA))
+        return tuple(record for record in found if record is not None)
 
     def add_observer(self, name: str, verdict: str, run_id: str) -> None:
         """Remember what an observer's own trial said."""
@@ -58,12 +53,14 @@ class History:
         """Return observers whose own last firm trial says that they move the rate."""
         last: dict[str, str] = {}
         for line in self._lines(_OBSERVERS):
-            if line["verdict"] in ("eliminated", "reduced", "worse", "no_effect"):
-                last[line["observer"]] = line["verdict"]
+            observer, verdict = line.get("observer"), line.get("verdict")
+            if isinstance(observer, str) and verdict in _FIRM:
+                last[observer] = str(verdict)
         return tuple(name for name, verdict in last.items() if verdict != "no_effect")
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
+        with store_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
         append_line(self.root / name, json.dumps(value))
 
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
@@ -77,3 +74,16 @@ class History:
                 continue
             if isinstance(value, dict):
                 yield value
+
+
+def _aa_record(line: Mapping[str, Any]) -> AaRecord | None:
+    """Return the record of a line; a foreign line must not cost a measured run its verdict."""
+    try:
+        return AaRecord(
+            name=str(line["name"]),
+            host_class=str(line["host_class"]),
+            workload_sha256=str(line["workload_sha256"]),
+            counts=ArmCounts(str(line["name"]), tuple(Run(**run) for run in line["runs"])),
+        )
+    except (KeyError, TypeError, ValueError, FleetError):
+        return None

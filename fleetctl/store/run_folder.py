@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fleetctl.errors import InputError
 from fleetctl.store.atomic import append_line, write_atomic
 
 Json = Mapping[str, Any]
+_SHOWN_RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,29 @@ class RunFolder:
                 next_step=f"look into {self.path}; the run may have ended early",
             ) from error
 
+    def head(self) -> dict[str, Any]:
+        """Return what the run is: its kind, name, holder, spec.
+
+        Raises:
+            InputError: run.json is damaged.
+        """
+        return self.read_table("run.json")
+
+    def read_table(self, name: str) -> dict[str, Any]:
+        """Return one JSON file of the run that holds a table.
+
+        Raises:
+            InputError: the run has no such file, or it is damaged.
+        """
+        value = self.read_json(name)
+        if not isinstance(value, dict):
+            raise InputError(
+                f"run {self.run_id} has no readable {name}",
+                why=f"it holds a {type(value).__name__}, not a table",
+                next_step=f"look into {self.path}; somebody else has written there",
+            )
+        return value
+
     def has(self, name: str) -> bool:
         """Whether the run has that file."""
         return (self.path / name).is_file()
@@ -109,15 +133,26 @@ class RunFolder:
             try:
                 facts = json.loads(line)
                 yield Event(facts.pop("at_s"), facts.pop("kind"), facts)
-            except (ValueError, KeyError, AttributeError):
+            except (ValueError, KeyError, AttributeError, TypeError):
                 continue
 
 
 def list_runs(root: Path) -> list[RunFolder]:
-    """Return the runs below `root`, oldest first."""
-    if not root.is_dir():
+    """Return the runs below `root`, oldest first.
+
+    Raises:
+        InputError: `root` is no folder, or may not be read.
+    """
+    if not root.exists():
         return []
-    return [RunFolder(path) for path in sorted(root.iterdir()) if (path / "run.json").is_file()]
+    try:
+        return [RunFolder(path) for path in sorted(root.iterdir()) if (path / "run.json").is_file()]
+    except OSError as error:
+        raise InputError(
+            f"can't list the runs below {root}",
+            why=error.strerror or str(error),
+            next_step="name the folder of the runs with --runs",
+        ) from error
 
 
 def find_run(root: Path, run_id: str) -> RunFolder:
@@ -136,9 +171,17 @@ def find_run(root: Path, run_id: str) -> RunFolder:
         return found[0]
     raise InputError(
         f"{'no' if not found else 'more than one'} run is called {run_id}",
-        why=f"{root} holds {', '.join(run.run_id for run in (found or runs)) or 'no runs'}",
+        why=f"{root} holds {_some(found or runs)}",
         next_step="`fleetctl results list` shows them all",
     )
+
+
+def _some(runs: Sequence[RunFolder]) -> str:
+    """Return the newest few ids in words: a folder may hold hundreds."""
+    names = [run.run_id for run in runs]
+    earlier = len(names) - _SHOWN_RUNS
+    shown = ", ".join(names[-_SHOWN_RUNS:]) or "no runs"
+    return f"{shown}, and {earlier} earlier" if earlier > 0 else shown
 
 
 def new_run_id(at_s: float, name: str, salt: str) -> str:

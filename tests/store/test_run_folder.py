@@ -2,7 +2,8 @@
 
 import pytest
 
-from fleetctl.errors import InputError
+from fleetctl.errors import InputError, StoreError
+from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder, find_run, list_runs, new_run_id
 
 
@@ -61,3 +62,62 @@ def test_run_ids_sort_by_time_and_are_safe_file_names():
 
     assert ids == sorted(ids)
     assert "/" not in ids[0]
+
+
+@pytest.mark.parametrize("foreign", ["[1]", '"x"', "7", "null", "{}", '{"at_s": 1}', "\udcff"])
+def test_foreign_lines_in_the_log_are_passed_over(run, foreign):
+    with (run.path / "events.jsonl").open("ab") as log:
+        log.write(foreign.encode(errors="surrogateescape") + b"\n")
+    run.record(1.0, "planned")
+
+    assert [event.kind for event in run.events()] == ["planned"]
+
+
+@pytest.mark.parametrize("foreign", [b"[]", b"7", b'{"run', b"", b"\xff"])
+def test_a_damaged_head_is_a_clear_error(run, foreign):
+    (run.path / "run.json").write_bytes(foreign)
+
+    with pytest.raises(InputError, match=r"no readable run\.json"):
+        run.head()
+
+
+@pytest.mark.parametrize("name", ["aa.jsonl", "observers.jsonl"])
+@pytest.mark.parametrize(
+    "foreign", ["{}", '{"name": 1, "runs": 3}', '{"observer": [], "verdict": {}}']
+)
+def test_foreign_lines_in_the_history_cost_nobody_a_verdict(tmp_path, name, foreign):
+    (tmp_path / name).write_text(foreign + "\n")
+    history = History(tmp_path)
+    history.add_observer("canary", "worse", "r")
+
+    assert history.aa_records() == ()
+    assert history.perturbing_observers() == ("canary",)
+
+
+def test_what_can_not_be_written_is_one_clear_error(run):
+    blocker = run.path / "trials"
+    blocker.write_text("a file where a folder should be")
+
+    with pytest.raises(StoreError, match="can't write"):
+        run.write("trials/001/facts.json", b"{}")
+    (run.path / "events.jsonl").mkdir()
+    with pytest.raises(StoreError, match="can't write"):
+        run.record(1.0, "planned")
+    with pytest.raises(StoreError):
+        History(blocker).add_observer("canary", "worse", "r")
+
+
+def test_a_file_is_no_folder_of_runs(tmp_path):
+    (tmp_path / "runs").write_text("")
+
+    with pytest.raises(InputError, match="can't list the runs"):
+        list_runs(tmp_path / "runs")
+
+
+def test_a_wrong_name_shows_the_newest_runs_and_not_hundreds(tmp_path):
+    for number in range(30):
+        RunFolder.create(tmp_path, f"run-{number:02d}", {})
+
+    with pytest.raises(InputError) as refused:
+        find_run(tmp_path, "nope")
+    assert "run-29, and 25 earlier" in refused.value.why
