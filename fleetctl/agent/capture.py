@@ -44,7 +44,7 @@ class Refused(InputError):
 
 
 def capture(edges: Edges, steps: Sequence[Step], within: Sequence[str]) -> tuple[Change, ...]:
-    """Return every step with what it finds; file contents are stored as objects.
+    """Return every step with what it finds; contents are stored as objects, not yet synced.
 
     Raises:
         Drifted: files are not what the steps expect; all of them are named.
@@ -63,7 +63,6 @@ def capture(edges: Edges, steps: Sequence[Step], within: Sequence[str]) -> tuple
             ),
             paths=tuple(camera.drifted),
         )
-    edges.state.sync_objects()
     return changes
 
 

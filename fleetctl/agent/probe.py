@@ -15,6 +15,7 @@ import json
 import marshal
 import os
 import sys
+import types
 from typing import Any
 
 MARK = "fleetctl-probe:"
@@ -39,6 +40,7 @@ def locate(module: str) -> dict[str, Any]:
             return {"module": module, "kind": "not-a-package", "at": name, "file": spec.origin}
         if spec.origin is None and shadow is None:
             shadow = {"at": name, "directories": below}
+        _stand_in(name, below)
         path = below
     spec, finder = _find(module, path)
     if spec is None:
@@ -69,13 +71,20 @@ def _find(name: str, path: list[str] | None) -> Any:
     return None, ""
 
 
+def _stand_in(package: str, path: list[str]) -> None:
+    """Let finders see a package that was found, but not imported.
+
+    A namespace package below another package looks its parent's path up in `sys.modules`.
+    """
+    if package not in sys.modules:
+        parent = types.ModuleType(package)
+        parent.__path__ = path
+        sys.modules[package] = parent
+
+
 def _search_path(spec: Any) -> list[str] | None:
     locations = spec.submodule_search_locations
-    if locations is None:
-        return None
-    # a nested namespace path would look its parent up in sys.modules, where it isn't
-    raw = getattr(locations, "_path", None)
-    return list(raw) if raw is not None else list(locations)
+    return None if locations is None else list(locations)
 
 
 def _described(module: str, spec: Any, finder: str) -> dict[str, Any]:
