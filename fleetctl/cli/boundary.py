@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections.abc import Callable
@@ -56,5 +57,6 @@ def print_error(error: FleetError) -> None:
 
 def say(*lines: str) -> None:
     """Talk on stderr; stdout is for data."""
-    for line in lines:
-        print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # nobody listens: the exit code still speaks
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -14,13 +15,15 @@ class Console:
     """Where a workflow says what it is doing.
 
     On a terminal a topic's progress is one line that is rewritten; elsewhere it is a line every
-    few seconds, so that logs stay readable. Safe to use from several threads.
+    few seconds, so that logs stay readable. Safe to use from several threads. That nobody listens
+    any more - a closed pipe, a terminal that went away - never ends a run.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
-        self._lock = threading.Lock()
+        self._live = self._stream is not None and self._stream.isatty()
+        # a signal handler talks, too, and may interrupt a talk of its own thread
+        self._lock = threading.RLock()
         self._shown = ""
         self._last_s: dict[str, float] = {}
 
@@ -28,7 +31,7 @@ class Console:
         """Say a line that stays."""
         with self._lock:
             self._wipe()
-            print(line, file=self._stream, flush=True)
+            self._print(line, "\n")
 
     def progress(self, topic: str, line: str) -> None:
         """Say how a long wait goes on."""
@@ -36,12 +39,17 @@ class Console:
             if self._live:
                 self._wipe()
                 self._shown = f"  {topic}: {line}"[:110]
-                print(self._shown, end="", file=self._stream, flush=True)
+                self._print(self._shown)
             elif time.monotonic() - self._last_s.get(topic, float("-inf")) >= _EVERY_S:
                 self._last_s[topic] = time.monotonic()
-                print(f"  {topic}: {line}", file=self._stream, flush=True)
+                self._print(f"  {topic}: {line}", "\n")
 
     def _wipe(self) -> None:
         if self._shown:
-            print("\r" + " " * len(self._shown) + "\r", end="", file=self._stream)
+            self._print("\r" + " " * len(self._shown) + "\r")
             self._shown = ""
+
+    def _print(self, text: str, end: str = "") -> None:
+        # ValueError: the stream was closed; RuntimeError: a signal handler talks inside a write
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            print(text, end=end, file=self._stream, flush=True)

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines of data."""
-    for line in lines:
-        sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    _print("".join(f"{line}\n" for line in lines))
 
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    json.dump(value, sys.stdout, indent=1, ensure_ascii=False, default=str)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    _print(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def _print(text: str) -> None:
+    """Write to stdout; a reader that has left (`| head -1`) does not change the exit code."""
+    if sys.stdout is None or sys.stdout.closed:
+        return
+    if hasattr(sys.stdout, "reconfigure"):
+        # a terminal that can't show a letter shows its number
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_reader()
+
+
+def _forget_reader() -> None:
+    """Let what is still buffered go nowhere: the interpreter flushes once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

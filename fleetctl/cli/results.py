@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, RunsPath
-from fleetctl.store.run_folder import RunFolder, find_run, list_runs
+from fleetctl.errors import FleetError
+from fleetctl.store.run_folder import Event, RunFolder, find_run, list_runs
+
+_LAST_TIME_S = 253402300800.0  # 9999-12-31
 
 results = typer.Typer(no_args_is_help=True, help="Look at runs: list them, show one.")
 
@@ -17,7 +22,7 @@ def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None
     """List the runs, oldest first."""
     from fleetctl.cli.data import print_json, print_lines
 
-    rows = [_row(run) for run in list_runs(runs)]
+    rows = [_row_or_damage(run) for run in list_runs(runs)]
     if as_json:
         print_json(rows)
         return
@@ -38,15 +43,45 @@ def show_result(
         name = "report.json" if folder.has("report.json") else "run.json"
         print_json(folder.read_json(name))
     elif folder.has("report.txt"):
-        print_lines((folder.path / "report.txt").read_text(encoding="utf-8").splitlines())
+        report = folder.path / "report.txt"
+        print_lines(report.read_text(encoding="utf-8", errors="replace").splitlines())
     else:
         print_lines([f"{folder.run_id} has no report; its events:"])
-        print_lines(f"  {event.kind}: {dict(event.facts)}" for event in folder.events())
+        print_lines(f"  {line}" for event in folder.events() for line in _event_lines(event))
+
+
+def _event_lines(event: Event) -> Iterator[str]:
+    """Yield what happened, and below it what the event says; times are in UTC."""
+    at = time.strftime("%H:%M:%S", time.gmtime(event.at_s)) if _is_time(event.at_s) else "?"
+    yield f"{at}  {event.kind}"
+    for name, value in event.facts.items():
+        lines = _shown(value)
+        yield from (f"          {f'{name}:' if not i else '':<8} {x}" for i, x in enumerate(lines))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < _LAST_TIME_S
+
+
+def _shown(value: object) -> list[str]:
+    if isinstance(value, str):
+        return value.splitlines()
+    if isinstance(value, list):
+        return [" ".join(map(str, item)) if isinstance(item, list) else str(item) for item in value]
+    return [str(value)]
+
+
+def _row_or_damage(run: RunFolder) -> dict[str, str]:
+    """Return a run's row; one damaged folder does not hide the others."""
+    try:
+        return _row(run)
+    except FleetError as error:
+        return {"run": run.run_id, "state": "damaged", "verdict": "", "name": error.what}
 
 
 def _row(run: RunFolder) -> dict[str, str]:
-    head = run.read_json("run.json")
-    verdict = run.read_json("report.json").get("verdict", "") if run.has("report.json") else ""
+    head = run.head()
+    verdict = run.read_table("report.json").get("verdict", "") if run.has("report.json") else ""
     kinds = [event.kind for event in run.events()]
     state = "finished" if "finished" in kinds else (kinds[-1] if kinds else "begun")
     return {

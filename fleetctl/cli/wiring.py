@@ -62,10 +62,18 @@ def edges(runs: Path, console: Console) -> Iterator[Edges]:
             clock=StoppableClock(SystemClock(), stop),
             stop=stop,
             talk=console,
-            holder=f"{getpass.getuser()}@{socket.gethostname()}",
+            holder=f"{_user()}@{socket.gethostname()}",
             runs=runs,
             salt=lambda: secrets.token_hex(2),
         )
+
+
+def _user() -> str:
+    """Return who we are, also where the system has no name for our number, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 def _connect(name: str, host: Host, gate: HandshakeGate) -> Transport:
@@ -106,12 +114,12 @@ def _password(sudo: SudoSpec) -> str | None:
     if sudo.password_keyring is not None:
         import keyring
 
-        password = keyring.get_password(sudo.password_keyring, getpass.getuser())
+        password = keyring.get_password(sudo.password_keyring, _user())
         if password is None:
             raise InputError(
                 f"the keyring has no password for {sudo.password_keyring}",
                 why="the inventory says that it holds sudo's password",
-                next_step=f"keyring set {sudo.password_keyring} {getpass.getuser()}",
+                next_step=f"keyring set {sudo.password_keyring} {_user()}",
             )
         return password
     return None
