@@ -101,17 +101,17 @@ def read_patch(patch: Patch, spec_path: Path) -> PatchContent:
     """Return a patch with its bytes; Python files must parse.
 
     Raises:
-        InputError: the source is missing, empty, or Python in it does not parse.
+        InputError: the source is missing, unreadable, empty, or Python in it does not parse.
     """
     source = find_beside(spec_path, patch.source)
-    if patch.kind == "tree":
-        files = {
-            str(path.relative_to(source)): path.read_bytes()
-            for path in sorted(source.rglob("*"))
-            if path.is_file() and not any(part in _SKIPPED for part in path.parts)
-        }
-    else:
-        files = {"": source.read_bytes()}
+    try:
+        files = _read_tree(source) if patch.kind == "tree" else {"": source.read_bytes()}
+    except OSError as error:
+        raise InputError(
+            f"can't read patch source {patch.source}",
+            why=f"{error.filename or source}: {error.strerror or error}",
+            next_step="name a readable file; a directory ends with `/`",
+        ) from error
     if not files:
         raise InputError(
             f"patch source {patch.source} is empty",
@@ -123,12 +123,27 @@ def read_patch(patch: Patch, spec_path: Path) -> PatchContent:
     return PatchContent(patch, files)
 
 
+def _read_tree(source: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(source)): path.read_bytes()
+        for path in sorted(source.rglob("*"))
+        if path.is_file() and not any(part in _SKIPPED for part in path.parts)
+    }
+
+
 def find_beside(spec_path: Path, relative: str) -> Path:
     """Return the path that `relative` names, looked up from the spec's folder upwards.
 
     Raises:
-        InputError: no folder above the spec holds it.
+        InputError: no folder above the spec holds it, or it is no path below one.
     """
+    if Path(relative).is_absolute() or ".." in Path(relative).parts:
+        raise InputError(
+            f"{spec_path.name} names a file outside its repository: {relative}",
+            why="a run keeps every file it used under the name that the spec gives, and a resumed "
+            "run reads them there",
+            next_step="name it without `..` and `/` in front: folders above the spec are searched",
+        )
     folders = spec_path.resolve().parents
     for folder in folders:
         if (folder / relative).exists():

@@ -65,3 +65,20 @@ def test_a_tree_patch_brings_every_file_but_caches(repository):
 
     assert dict(found.treatment.patches[0].files) == {"a/b.py": b"y = 2\n"}
     assert found.treatment.patches[0].patch.kind == "tree"
+
+
+def test_a_directory_is_no_source_of_a_file_patch(repository):
+    with pytest.raises(InputError, match="can't read patch source payload") as caught:
+        arms(repository, '[[patch]]\nsource = "payload"\nmodule = "serve.x"\n')
+    assert "kind" not in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    "source", ["../{}/payload/good.py", "/{}/good.py", "payload/../payload/good.py"]
+)
+def test_a_source_outside_the_repository_is_refused(repository, source):
+    """A run's folder keeps sources by name: `..` would write beside it."""
+    with pytest.raises(InputError, match="outside its repository"):
+        arms(
+            repository, f'[[patch]]\nsource = "{source.format(repository.name)}"\nmodule = "s.x"\n'
+        )
