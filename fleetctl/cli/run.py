@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath
-from fleetctl.errors import ExitCode, InputError
+from fleetctl.errors import ExitCode, InputError, StoreError
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.workflow.edges import Edges
@@ -61,9 +61,16 @@ def _judge(outside: Edges, asked: Asked, measured: Measured, runs: Path) -> Judg
     from fleetctl.store.history import History
     from fleetctl.workflow.judging import judge_run
 
-    judged = judge_run(measured.folder, asked, measured.facts, History(runs), ())
-    word = str(judged.judgement.word)
-    measured.folder.record(outside.clock.now_s(), "finished", verdict=word)
+    try:
+        judged = judge_run(measured.folder, asked, measured.facts, History(runs), ())
+        word = str(judged.judgement.word)
+        measured.folder.record(outside.clock.now_s(), "finished", verdict=word)
+    except StoreError as error:
+        error.exit_code = ExitCode.FAILED_RESTORED
+        error.next_step += (
+            f"; then `fleetctl resume {measured.folder.run_id}` judges what it measured"
+        )
+        raise
     return judged
 
 

@@ -12,10 +12,14 @@ RUN/
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,6 +119,24 @@ class RunFolder:
             )
         return value
 
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the run for this process: two controllers of one run would undo each other.
+
+        The claim ends with the process, however that ends.
+
+        Raises:
+            InputError: another process of this machine works on the run.
+        """
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # a file system without locks can't tell: then nobody is refused
+            with contextlib.suppress(OSError):
+                _lock(handle, self)
+            yield
+        finally:
+            os.close(handle)
+
     def has(self, name: str) -> bool:
         """Whether the run has that file."""
         return (self.path / name).is_file()
@@ -135,6 +157,17 @@ class RunFolder:
                 yield Event(facts.pop("at_s"), facts.pop("kind"), facts)
             except (ValueError, KeyError, AttributeError, TypeError):
                 continue
+
+
+def _lock(handle: int, run: RunFolder) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(
+            f"run {run.run_id} is still going on",
+            why="another fleetctl process of this machine works on it",
+            next_step="wait for it, or end it with Ctrl-C; it restores its hosts",
+        ) from None
 
 
 def list_runs(root: Path) -> list[RunFolder]:

@@ -72,7 +72,8 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
         plans = plan_all(edges, inventory, sites_of(hosts), job)
         folder = open_folder(edges, job, plans)
         slots = deal_runs(plans, asked)
-        return measure_sites(edges, folder, job, plans, slots, keep="treatment" if keep else "")
+        with folder.claimed():
+            return measure_sites(edges, folder, job, plans, slots, keep="treatment" if keep else "")
 
 
 def deal_runs(plans: Sequence[SitePlan], asked: Asked) -> dict[str, tuple[Slot, ...]]:
@@ -102,17 +103,22 @@ def resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked
     trials that have no facts on disk are made.
 
     Raises:
-        InputError: it is not an experiment, or it is finished.
+        InputError: it is not an experiment, it is finished or damaged, or it is still going on.
         FleetError: as for `run`.
     """
-    head = folder.read_json("run.json")
+    with folder.claimed():
+        return _resume(edges, inventory, folder)
+
+
+def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked, Measured]:
+    head = folder.head()
     if head.get("kind") != "experiment" or any(e.kind == "finished" for e in folder.events()):
         raise InputError(
             f"run {folder.run_id} can't be resumed",
             why="it is finished, or it is no experiment",
             next_step="start a new one with `fleetctl run`",
         )
-    asked = read(folder.path / "spec" / str(head["spec"]))
+    asked = read(folder.path / "spec" / str(head.get("spec", "")))
     done = finished_trials(folder)
     with reached(edges, inventory, asked.job.target) as hosts:
         for host in hosts:
@@ -130,13 +136,29 @@ def resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked
 
 
 def finished_trials(folder: RunFolder) -> dict[tuple[str, int], TrialFacts]:
-    """Return the trials of a run that count, by site and place in the order."""
+    """Return the trials of a run that count, by site and place in the order.
+
+    Raises:
+        InputError: a trial's facts are missing or damaged.
+    """
     found = {}
     for event in folder.events():
         if event.kind == "trial" and not event.facts.get("again"):
-            facts = TrialFacts.from_json(folder.read_json(f"{event.facts['trial']}/facts.json"))
-            found[facts.host, int(event.facts["slot"])] = facts
+            name = f"{event.facts.get('trial')}/facts.json"
+            facts = _trial_facts(folder, name)
+            found[facts.host, int(event.facts.get("slot", -1))] = facts
     return found
+
+
+def _trial_facts(folder: RunFolder, name: str) -> TrialFacts:
+    try:
+        return TrialFacts.from_json(folder.read_table(name))
+    except TypeError as error:
+        raise InputError(
+            f"run {folder.run_id} has no readable {name}",
+            why=str(error),
+            next_step="start a new run with `fleetctl run`",
+        ) from error
 
 
 def _settle(edges: Edges, folder: RunFolder, host: Reached) -> None:

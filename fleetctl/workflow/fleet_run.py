@@ -116,7 +116,11 @@ def measure_sites(
         for plan in chosen
     }
     groups = by_machine([plan.site for plan in chosen])
-    _run_groups(edges, [[runs[site.name] for site in group] for group in groups])
+    try:
+        _run_groups(edges, [[runs[site.name] for site in group] for group in groups])
+    except FleetError as error:
+        _say_kept(error, folder, [host for run in runs.values() for host in run.kept])
+        raise
     return Measured(
         folder,
         tuple(fact for run in runs.values() for fact in run.facts),
@@ -137,14 +141,30 @@ def _run_groups(edges: Edges, groups: Sequence[Sequence[SiteRun]]) -> None:
                 errors.append(error)
                 edges.stop.ask(f"{run.plan.site.name} failed: {error.what}")
                 return
+            except BaseException:
+                edges.stop.ask(f"{run.plan.site.name} failed: a bug in fleetctl")
+                raise
 
     with ThreadPoolExecutor(max(len(groups), 1)) as pool:
         futures = [pool.submit(run_group, group) for group in groups]
         _wait_in_slices(futures)
     for future in futures:
-        future.result()
+        if future.exception() is not None:
+            for error in errors:
+                edges.talk.say(f"also failed: {error}")
+            future.result()
     if errors:
         _raise_gravest(edges, errors)
+
+
+def _say_kept(error: FleetError, folder: RunFolder, kept: Sequence[str]) -> None:
+    """Let a failure after `--keep` say which hosts hold the change: they are not restored."""
+    if not kept:
+        return
+    names = ", ".join(kept)
+    error.exit_code = ExitCode.FAILED_NOT_RESTORED
+    error.why += f"{'; ' if error.why else ''}the change was already kept on {names}"
+    error.next_step = f"`fleetctl rollback {folder.run_id}` brings {names} back"
 
 
 def _wait_in_slices(futures: Sequence[Future[None]]) -> None:

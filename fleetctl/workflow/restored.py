@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleetctl.errors import ExitCode, NotRestored
+from fleetctl.errors import ExitCode, HostError, NotRestored
 from fleetctl.transaction.snapshot import PathState, Query, UnitState
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.observe import look
@@ -33,8 +33,20 @@ def prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
     """Compare a host with how it was found.
 
     Raises:
-        NotRestored: something differs; the message says what.
+        NotRestored: something differs, or the host could not be looked at; the message says what.
     """
+    try:
+        return _prove_restored(edges, plan)
+    except HostError as error:
+        name = plan.reached.name
+        raise NotRestored(
+            f"{name} could not be looked at after it was restored",
+            why=str(error),
+            next_step=f"`fleetctl status --host {name}` when it answers again",
+        ) from error
+
+
+def _prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
     host = plan.reached
     now = look(host, [path for path, state in plan.touched.items() if state.kind != "directory"])
     differs = [

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from fleetctl.analysis.design import Slot
-from fleetctl.errors import ExitCode, FleetError, NotRestored, RestoreConflict
+from fleetctl.errors import ExitCode, FleetError, NotRestored, RestoreConflict, StoreError
 from fleetctl.serving.calibrate import calibrate
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.trial.scenario import Calibration
@@ -35,6 +35,7 @@ class SiteRun:
         keep: name of the arm that stays on the site, committed; empty restores it.
         facts: of the trials made so far.
         restored: what was shown about each host afterwards.
+        kept: hosts whose change was committed: a later failure does not bring them back.
     """
 
     edges: Edges
@@ -46,6 +47,7 @@ class SiteRun:
     keep: str = ""
     facts: list[TrialFacts] = field(default_factory=list)
     restored: list[RestoredProof] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     _deployed: Deployed | None = None
     _has_changed: bool = False
 
@@ -56,19 +58,30 @@ class SiteRun:
             FleetError: with the exit code that tells the state of the hosts.
         """
         try:
-            with ExitStack() as stack:
-                prepared = [self._hold(stack, index) for index in range(len(self.plan.hosts))]
-                for slot in self.slots:
-                    self._trial(prepared, slot)
-                if self.keep:
-                    self._keep(prepared)
-        except (NotRestored, RestoreConflict):
-            raise
+            try:
+                self._make()
+            except (NotRestored, RestoreConflict):
+                raise
+            except FleetError as error:
+                self._after_failure(error)
+                raise
+            except OSError as error:
+                failed = _machine_failed(error)
+                self._after_failure(failed)
+                raise failed from error
+            if not self.keep:
+                self._prove_restored()
         except FleetError as error:
-            self._after_failure(error)
+            self._record_late("failed", site=self.plan.site.name, what=error.what, why=error.why)
             raise
-        if not self.keep:
-            self._prove_restored()
+
+    def _make(self) -> None:
+        with ExitStack() as stack:
+            prepared = [self._hold(stack, index) for index in range(len(self.plan.hosts))]
+            for slot in self.slots:
+                self._trial(prepared, slot)
+            if self.keep:
+                self._keep(prepared)
 
     def _after_failure(self, error: FleetError) -> None:
         """Prove that the hosts are back, and let the error say so."""
@@ -76,7 +89,6 @@ class SiteRun:
             self._prove_restored()
             if error.exit_code is ExitCode.REFUSED:
                 error.exit_code = ExitCode.FAILED_RESTORED
-        self._record("failed", site=self.plan.site.name, what=error.what, why=error.why)
 
     def _hold(self, stack: ExitStack, index: int) -> Prepared:
         host = self.plan.hosts[index]
@@ -156,6 +168,7 @@ class SiteRun:
                 one.keeper.keep(fresh.agent)
             finally:
                 fresh.transport.close()
+            self.kept.append(one.host.name)
             self._record("kept", host=one.host.name)
             self.edges.talk.say(
                 f"{one.host.name}: kept; `fleetctl rollback {self.folder.run_id}` undoes it"
@@ -165,7 +178,22 @@ class SiteRun:
         for host in self.plan.hosts:
             proof = prove_restored(self.edges, host)
             self.restored.append(proof)
-            self._record("restored", host=proof.host, files=proof.files)
+            self._record_late("restored", host=proof.host, files=proof.files)
+
+    def _record_late(self, kind: str, **facts: object) -> None:
+        """Record what is true whether or not it can be written: a full disk hides no error."""
+        try:
+            self._record(kind, **facts)
+        except StoreError as error:
+            self.edges.talk.say(f"not recorded: {kind}: {error}")
 
     def _record(self, kind: str, **facts: object) -> None:
         self.folder.record(self.edges.clock.now_s(), kind, **facts)
+
+
+def _machine_failed(error: OSError) -> StoreError:
+    return StoreError(
+        "this machine could not go on with the run",
+        why=str(error),
+        next_step="see that its disk has room, then go on with `fleetctl resume`",
+    )

@@ -121,3 +121,14 @@ def test_a_wrong_name_shows_the_newest_runs_and_not_hundreds(tmp_path):
     with pytest.raises(InputError) as refused:
         find_run(tmp_path, "nope")
     assert "run-29, and 25 earlier" in refused.value.why
+
+
+def test_a_run_that_still_goes_on_is_not_claimed_twice(run):
+    with (
+        run.claimed(),
+        pytest.raises(InputError, match="still going on"),
+        RunFolder(run.path).claimed(),
+    ):
+        pass
+    with run.claimed():
+        pass
