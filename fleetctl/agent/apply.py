@@ -26,7 +26,7 @@ from fleetctl.transaction.step import (
     describe,
 )
 
-LOCK_WAIT_S = 20.0
+LOCK_WAIT_S = 60.0
 RESERVE_SLACK_BYTES = 1024 * 1024
 
 

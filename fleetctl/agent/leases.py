@@ -59,7 +59,11 @@ class LeaseRecord:
 
 
 class Leases:
-    """The lease records of a host."""
+    """The lease records of a host.
+
+    Records are rewritten in place, so every look takes the lease lock: half a record would be
+    taken for a broken one, and a live lease ended.
+    """
 
     def __init__(self, state: StateDir, clock: HostClock) -> None:
         self._state = state
@@ -68,14 +72,21 @@ class Leases:
 
     def all(self) -> tuple[LeaseRecord, ...]:
         """Return every readable record; an unreadable one ends with its transactions."""
-        return tuple(record for path in self._paths() if (record := _read(path)) is not None)
+        with self._state.leases_locked():
+            found = [_read(path) for path in self._paths()]
+        return tuple(record for record in found if record is not None)
 
     def unreadable(self) -> tuple[str, ...]:
         """Return the ids of records that cannot be read."""
-        return tuple(path.stem for path in self._paths() if _read(path) is None)
+        with self._state.leases_locked():
+            return tuple(path.stem for path in self._paths() if _read(path) is None)
 
     def get(self, lease_id: str) -> LeaseRecord | None:
         """Return a record, if it is there."""
+        with self._state.leases_locked():
+            return self._get(lease_id)
+
+    def _get(self, lease_id: str) -> LeaseRecord | None:
         return _read(self._live(lease_id)) or _read(self._ending(lease_id))
 
     def add(self, record: LeaseRecord) -> None:
@@ -104,7 +115,7 @@ class Leases:
             LeaseHeld: the lease is gone or its end has begun.
         """
         with self._state.leases_locked():
-            record = self.get(lease_id)
+            record = self._get(lease_id)
             if record is None or record.claimed:
                 raise LeaseHeld(
                     "the lease is gone",
@@ -121,7 +132,7 @@ class Leases:
     def set_timer(self, lease_id: str, timer: str) -> None:
         """Note which timer is armed now."""
         with self._state.leases_locked():
-            record = self.get(lease_id)
+            record = self._get(lease_id)
             if record is not None:
                 armed = dataclasses.replace(record.armed, timer=timer)
                 self._overwrite(dataclasses.replace(record, armed=armed))
@@ -133,7 +144,7 @@ class Leases:
             Whether the lease's end has begun: False while it lives (and `only_if_expired`).
         """
         with self._state.leases_locked():
-            record = self.get(lease_id)
+            record = self._get(lease_id)
             if record is None:
                 return True
             if only_if_expired and self.remaining_s(record) > 0:

@@ -63,6 +63,23 @@ def test_a_module_is_found_in_the_directory_the_process_runs_in_and_nothing_is_i
     assert abs(code.started_s - time.time()) < 30
 
 
+@pytest.mark.parametrize("bare", ["serve/dsv4", "serve"])
+def test_packages_without_an_init_are_searched_below_others_without_importing_any(
+    tree, start, bare
+):
+    """Most of sglang's packages are bare directories below a package that must not be imported."""
+    deep = tree / "serve/dsv4/deep"
+    deep.mkdir()
+    (deep / "kernel.py").write_text("x = 1\n")
+    (tree / bare / "__init__.py").unlink()
+    pid = start([sys.executable, "-m", "wait"], tree)
+
+    code = ask(pid, "serve.dsv4.deep.kernel", "serve.dsv4.deep")
+
+    assert code.modules[0].file == str(deep / "kernel.py")
+    assert [found.kind for found in code.modules[:2]] == ["source", "namespace"]
+
+
 def test_a_script_puts_its_own_directory_first_not_the_working_directory(tree, tmp_path, start):
     pid = start([sys.executable, str(tree / "wait.py")], tmp_path)
 

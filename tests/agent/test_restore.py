@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -305,6 +307,37 @@ def test_holding_on_between_two_arms_keeps_the_lease(ground):
 
     assert ground.look() == before
     assert [held.lease.id for held in ground.agent.status().leases] == [lease.id]
+
+
+def test_a_lease_is_renewed_while_a_long_change_holds_the_host(ground):
+    applied = ground.apply(length_s=30)
+    edges = ground.edges
+
+    with edges.state.locked(edges.clock, wait_s=1):
+        lease = ground.agent.renew(applied.granted.lease.id, length_s=50)
+        assert [held.lease for held in ground.agent.status().leases] == [lease]
+
+
+def test_looking_at_a_lease_while_it_is_renewed_never_finds_a_broken_one(ground):
+    applied = ground.apply()
+    lease_id = applied.granted.lease.id
+    stop = threading.Event()
+
+    def renew():
+        while not stop.is_set():
+            ground.edges.leases.renew(lease_id, 60 + 1000 * random.random())
+
+    threads = [threading.Thread(target=renew) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(300):
+        leases = ground.edges.leases
+        assert leases.unreadable() == ()
+        assert [record.lease.id for record in leases.all()] == [lease_id]
+        assert leases.get(lease_id) is not None
+    stop.set()
+    for thread in threads:
+        thread.join()
 
 
 def test_an_expired_lease_is_taken_over_only_after_the_host_was_restored(ground):
