@@ -52,7 +52,8 @@ def rollback(
         inventory,
         lambda edges, fleet, names: roll_back(edges, fleet, names, run_id=run, force=force),
     )
-    _print(answers, as_json, _restored_lines)
+    nothing = f"nothing of run {run} is held" if run else "nothing was held"
+    _print(answers, as_json, lambda done: _restored_lines(done, nothing))
     raise typer.Exit(_exit_code(answers))
 
 
@@ -171,9 +172,9 @@ def _transaction_lines(held: HeldTransaction) -> Iterator[str]:
         yield f"  problem: {held.problem}"
 
 
-def _restored_lines(done: Restored) -> Iterator[str]:
+def _restored_lines(done: Restored, nothing: str = "nothing was held") -> Iterator[str]:
     if not done.transactions and not done.problems:
-        yield "nothing was held"
+        yield nothing
     yield from (f"restored {path}" for path in done.files)
     yield from (f"restarted {restart.unit}" for restart in done.restarts)
     yield from (f"stopped {unit}, as it had been" for unit in done.stopped)

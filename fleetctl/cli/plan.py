@@ -8,6 +8,7 @@ import typer
 
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
+from fleetctl.cli.judge import share_of
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, SpecPath
 
 if TYPE_CHECKING:  # --help has to stay quick
@@ -27,13 +28,13 @@ def plan(
 ) -> None:
     """Show the exact diff of each arm on each host, and what the design can see."""
     from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.spec.quantities import share
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
     from fleetctl.workflow.reach import reached
     from fleetctl.workflow.site import sites_of
 
     console = Console()
+    expected = share_of("--baseline", baseline, is_open=True)
     asked = read(spec)
     fleet = the_inventory(inventory, console)
     with (
@@ -41,7 +42,7 @@ def plan(
         reached(outside, fleet, asked.job.target) as hosts,
     ):
         plans = plan_all(outside, fleet, sites_of(hosts), asked.job)
-        power = _power_lines(asked, share(baseline))
+        power = _power_lines(asked, expected)
     if as_json:
         print_json({"sites": [found.to_json() for found in plans], "power": power})
         return

@@ -65,13 +65,20 @@ def rollback(
     """Undo what a run left on hosts, or everything that nobody is working on.
 
     An empty `run_id` leaves alone what stands under somebody's living lease.
+
+    Raises:
+        InputError: `run_id` is the beginning of more than one run that hosts hold.
     """
+    if run_id:
+        _refuse_ambiguous(run_id, statuses(edges, inventory, names))
     return ask_each(edges, inventory, names, lambda host: _roll_back(host, run_id, force=force))
 
 
 def _roll_back(host: Reached, run_id: str, *, force: bool) -> Restored:
     held = host.agent.status()
     chosen = [t for t in held.transactions if not run_id or t.run_id.startswith(run_id)]
+    exact = [t for t in chosen if t.run_id == run_id]
+    chosen = exact or chosen
     if not run_id:
         _refuse_living(host.name, held, chosen)
     results = [
@@ -79,6 +86,23 @@ def _roll_back(host: Reached, run_id: str, *, force: bool) -> Restored:
         for transaction in reversed(chosen)
     ]
     return _joined(results)
+
+
+def _refuse_ambiguous(run_id: str, found: Sequence[Answer[Status]]) -> None:
+    """Refuse a beginning that several runs share: the others may be somebody's living work."""
+    held = {
+        transaction.run_id
+        for answer in found
+        if answer.value is not None
+        for transaction in answer.value.transactions
+        if transaction.run_id.startswith(run_id)
+    }
+    if len(held) > 1 and run_id not in held:
+        raise InputError(
+            f"{run_id} is the beginning of {len(held)} runs",
+            why=f"the hosts hold {', '.join(sorted(held))}",
+            next_step="name one run in full",
+        )
 
 
 def _refuse_living(host: str, held: Status, chosen: Sequence[HeldTransaction]) -> None:

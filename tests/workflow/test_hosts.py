@@ -1,0 +1,76 @@
+"""Bringing hosts back by a run's name: exactly that run, never a neighbour with the same start."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from fleetctl.errors import InputError
+from fleetctl.spec.inventory import Host, Inventory
+from fleetctl.transaction.outcome import Restored
+from fleetctl.transaction.snapshot import HeldTransaction, Status
+from fleetctl.workflow.hosts import rollback
+
+FACTS = {
+    "address": "10.0.0.1",
+    "tree": "/t",
+    "python": "/v/bin/python",
+    "unit": "u.service",
+    "service_url": "http://127.0.0.1:30002",
+    "model": "m",
+}
+
+
+class Agent:
+    """What a host holds, by run."""
+
+    def __init__(self, *runs: str) -> None:
+        self.held = tuple(
+            HeldTransaction(f"t-{run}", run, "ann@desk", "p", "u.service", "kept", 0.0, (), ())
+            for run in runs
+        )
+        self.restored: list[str] = []
+
+    def status(self) -> Status:
+        return Status((), self.held)
+
+    def restore(self, *, transaction: str, force: bool) -> Restored:
+        assert not force
+        self.restored.append(transaction)
+        return Restored((transaction,), (), (), (), (), ())
+
+
+@pytest.fixture
+def fleet():
+    """Two hosts, each with a kept change of its own run; `a` holds two."""
+    agents = {"a": Agent("20261129-run", "20261129-run-2"), "b": Agent("20261130-run")}
+    edges = SimpleNamespace(
+        connect=lambda name, _host: SimpleNamespace(name=name, close=threading.Event().set),
+        agent=lambda transport, _host: agents[transport.name],
+    )
+    inventory = Inventory(hosts={name: Host(**FACTS) for name in agents})
+    return SimpleNamespace(
+        agents=agents,
+        rollback=lambda run: rollback(edges, inventory, list(agents), run_id=run, force=False),
+    )
+
+
+@pytest.mark.parametrize("beginning", ["2", "202611", "20261129", "20261129-ru"])
+def test_a_beginning_that_several_runs_share_restores_nothing(fleet, beginning):
+    with pytest.raises(InputError, match="is the beginning of"):
+        fleet.rollback(beginning)
+    assert [agent.restored for agent in fleet.agents.values()] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("name", "restored"),
+    [
+        ("20261129-run", [["t-20261129-run"], []]),
+        ("20261130", [[], ["t-20261130-run"]]),
+        ("nope", [[], []]),
+    ],
+)
+def test_a_name_that_is_exact_or_unique_restores_that_run_alone(fleet, name, restored):
+    fleet.rollback(name)
+
+    assert [agent.restored for agent in fleet.agents.values()] == restored

@@ -1,0 +1,136 @@
+"""Whatever fails, the exit code and the text tell what state the hosts are in."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fleetctl.errors import (
+    ConnectionLost,
+    ExitCode,
+    Interrupted,
+    NotReady,
+    NotRestored,
+    StoreError,
+)
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow import fleet_run
+from fleetctl.workflow.fleet_run import measure_sites
+from fleetctl.workflow.restored import prove_restored
+from fleetctl.workflow.site_run import SiteRun
+
+LOST = ConnectionLost("a went away", why="reset by peer", next_step="look at a")
+
+
+class Agent:
+    """A host that gives its lease and takes it back, and may then be unreachable."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.transport = SimpleNamespace(host_name="a")
+        self.said: list[str] = []
+        self._answers = answers
+
+    def acquire(self, request) -> None:
+        self.said.append(f"acquire {request.unit}")
+
+    def release(self, _lease) -> None:
+        self.said.append("release")
+
+    def observe(self, _query):
+        if not self._answers:
+            raise LOST
+        return SimpleNamespace(units=[SimpleNamespace(properties={}, unit="u")], paths=())
+
+
+class Talk:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def site_plan(agent):
+    host = SimpleNamespace(unit="u")
+    reached = SimpleNamespace(name="a", host=host, agent=agent)
+    unit = SimpleNamespace(properties={}, unit="u")
+    found = SimpleNamespace(
+        reached=reached, touched={}, plans={}, wanted={}, within=(), view=SimpleNamespace(unit=unit)
+    )
+    site = SimpleNamespace(name="a", machine="a", hosts=(reached,), entry=reached)
+    return SimpleNamespace(site=site, arms={}, hosts=(found,))
+
+
+@pytest.fixture
+def edges():
+    from fleetctl.workflow.stopping import Stop
+
+    clock = SimpleNamespace(now_s=lambda: 0.0)
+    return SimpleNamespace(talk=Talk(), clock=clock, holder="ann@desk", stop=Stop())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return RunFolder.create(tmp_path, "r", {})
+
+
+def site_run(edges, folder, plan, **more):
+    job = SimpleNamespace(purpose="p", lease_s=60.0)
+    return SiteRun(edges, folder, plan, (), job, **more)
+
+
+def test_a_folder_that_can_not_be_written_gives_the_lease_back(edges, folder):
+    (folder.path / "events.jsonl").mkdir()
+    agent = Agent()
+
+    with pytest.raises(StoreError) as failed:
+        site_run(edges, folder, site_plan(agent)).run()
+
+    assert failed.value.exit_code is ExitCode.REFUSED
+    assert agent.said == ["acquire u", "release"]
+    assert edges.talk.lines[-1].startswith("not recorded: failed")
+
+
+def test_a_full_disk_in_a_trial_says_that_the_hosts_are_restored(edges, folder, monkeypatch):
+    def disk_full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SiteRun, "_trial", disk_full)
+    run = site_run(edges, folder, site_plan(Agent()), _has_changed=True)
+    run.slots = ("one",)
+
+    with pytest.raises(StoreError, match="could not go on") as failed:
+        run.run()
+
+    assert failed.value.exit_code is ExitCode.FAILED_RESTORED
+    assert [event.kind for event in folder.events()] == ["held", "restored", "failed"]
+
+
+def test_a_host_that_can_not_be_looked_at_is_not_called_restored(edges, folder):
+    plan = site_plan(Agent(answers=False))
+    with pytest.raises(NotRestored, match="could not be looked at"):
+        prove_restored(edges, plan.hosts[0])
+
+    with pytest.raises(NotRestored) as failed:
+        site_run(edges, folder, plan).run()
+
+    assert failed.value.exit_code is ExitCode.FAILED_NOT_RESTORED
+    assert [event.kind for event in folder.events()] == ["held", "failed"]
+
+
+@pytest.mark.parametrize("kind", [NotReady, Interrupted, StoreError])
+def test_a_failure_after_keep_names_the_hosts_that_keep_the_change(
+    edges, folder, monkeypatch, kind
+):
+    def kept_then_failed(run):
+        run.kept.append("a")
+        raise kind("b failed", why="", next_step="")
+
+    monkeypatch.setattr(fleet_run.SiteRun, "run", kept_then_failed)
+    job = SimpleNamespace(purpose="p", lease_s=60.0)
+
+    with pytest.raises(kind) as failed:
+        measure_sites(edges, folder, job, [site_plan(Agent())], {"a": ["slot"]}, keep="treatment")
+
+    assert failed.value.exit_code is ExitCode.FAILED_NOT_RESTORED
+    assert failed.value.why == "the change was already kept on a"
+    assert "fleetctl rollback r" in failed.value.next_step
