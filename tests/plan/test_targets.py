@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.errors import DriftError
-from fleetctl.plan.patches import goals_of, target_paths
+from fleetctl.plan.patches import goals_of, module_paths, modules_of, target_paths
 from fleetctl.plan.planner import sha256
 from fleetctl.plan.targets import module_file, patch_root
 from fleetctl.spec.arms import PatchContent
@@ -13,6 +13,7 @@ from fleetctl.spec.experiment import Patch
 from fleetctl.transaction.code import CodeReport, ModuleSource, ProcessCode
 
 HOST = SimpleNamespace(tree="/srv/dsv4", python="/v/bin/python")
+FILES_MODULE = "serve.dsv4.indexer"
 FILE = "/srv/dsv4/python/serve/dsv4/indexer.py"
 
 
@@ -76,6 +77,45 @@ def test_a_diff_becomes_the_whole_new_file():
     assert target_paths("h", HOST, content, code()) == (FILE,)
     (goal,) = goals_of("h", HOST, content, code(), {FILE: b"x = 1\n"}.get)
     assert (goal.path, goal.content) == (FILE, b"x = 2\n")
+
+
+def content_of(source: str, module: str | None, files: dict[str, bytes]) -> PatchContent:
+    path = None if module else "python"
+    return PatchContent(Patch(source=source, module=module, path=path), files)
+
+
+@pytest.mark.parametrize(
+    ("content", "modules"),
+    [
+        (content_of("p.py", "serve.x", {"": b""}), {"": "serve.x"}),
+        (content_of("p.diff", "serve", {"": DIFF}), {"serve/dsv4/indexer.py": FILES_MODULE}),
+        (
+            content_of("t/", "serve", {"dsv4/__init__.py": b"", "a.so": b"", "b-c.py": b""}),
+            {"dsv4/__init__.py": "serve.dsv4"},
+        ),
+        (content_of("t/", "serve", {"__init__.py": b""}), {"__init__.py": "serve"}),
+        (content_of("t/", None, {"a.py": b""}), {}),
+    ],
+    ids=["file", "diff", "tree", "the package itself", "by path"],
+)
+def test_every_module_that_a_patch_brings_is_known_by_name(content, modules):
+    assert modules_of(content) == modules
+
+
+def test_a_diff_through_a_module_names_the_file_of_each_module_it_touches():
+    """Made in a repository that keeps its package in a directory: the host's counts."""
+    diff = DIFF.replace(b"/serve/", b"/python/serve/") + DIFF.replace(b"indexer", b"added")
+    content = content_of("p.diff", FILES_MODULE, {"": diff})
+
+    assert module_paths("h", HOST, content, code()) == {
+        FILES_MODULE: FILE,
+        "serve.dsv4.added": FILE.replace("indexer", "added"),
+    }
+
+
+def test_a_tree_for_a_module_that_is_no_package_is_refused():
+    with pytest.raises(DriftError, match="needs a package"):
+        patch_root("h", HOST, Patch(source="t/", module=FILES_MODULE), code())
 
 
 def test_a_patch_made_for_other_bytes_is_refused():
