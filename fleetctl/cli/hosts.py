@@ -146,22 +146,21 @@ def _status_lines(held: Status) -> Iterator[str]:
     if not held.leases and not held.transactions:
         yield "free; nothing is held"
     for lease in held.leases:
-        yield _lease_line(lease)
+        yield from _lease_lines(lease)
     for transaction in held.transactions:
         yield from _transaction_lines(transaction)
 
 
-def _lease_line(held: HeldLease) -> str:
+def _lease_lines(held: HeldLease) -> Iterator[str]:
     lease = held.lease
     left = (
         f"ends in {held.expires_in_s:.0f} s unless renewed"
         if held.expires_in_s > 0
         else "has ended; the dead-man is restoring"
     )
-    return (
-        f"{lease.unit or 'no unit'} held by {lease.holder} for run {lease.run_id} "
-        f"({lease.purpose}); {left}; dead-man: {held.deadman}; lease id {lease.id}"
-    )
+    yield f"{lease.unit or 'no unit'} held by {lease.holder} ({lease.purpose})"
+    yield f"  run {lease.run_id}"
+    yield f"  lease {lease.id} {left}; dead-man: {held.deadman}"
 
 
 def _transaction_lines(held: HeldTransaction) -> Iterator[str]:

@@ -114,7 +114,7 @@ def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) ->
         patches |= _live_patches(one, read.code)
         processes += [dict(process.flags) for process in read.unit.processes]
         boots.append(read.unit.invocation)
-    edges.talk.say(f"{site.name}: proven: {len(proof.shown)} facts about what runs")
+    edges.talk.say(f"{site.name}: proven: {len(proof.shown)} fact(s) about what runs")
     return Deployed(arm, "+".join(boots), patches, tuple(processes), proof)
 
 
