@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from dataclasses import dataclass
 
 from fleetctl.agent.state import StateDir, sync_directory
@@ -89,6 +90,12 @@ class JournalFile:
         sync_directory(folder)
         folder.rename(self.folder)
         sync_directory(self.folder.parent)
+
+    def remove(self) -> None:
+        """Remove the whole transaction, so that it vanishes in one step for whoever looks."""
+        grave = self._state.path / "scratch" / secrets.token_hex(16)
+        self.folder.rename(grave)
+        shutil.rmtree(grave)
 
     def length_for(self, opened: Opened) -> int:
         """Return how long the journal of a transaction is to be."""

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import enum
 import os
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Sequence
@@ -152,7 +151,7 @@ def _damaged(file: JournalFile, journal: Journal, manner: Manner) -> Restored:
     by_hand = file.folder / "by-hand.sh"
     tally = _Tally()
     if manner.on_conflict is OnConflict.KEEP:
-        shutil.rmtree(file.folder)
+        file.remove()
         return tally.restored(file.transaction, over=True)
     tally.problems.append(
         f"transaction {file.transaction}: {journal.why}; nothing was undone on such evidence. "

@@ -58,6 +58,8 @@ def read(edges: Edges, transaction: str) -> Transaction | None:
     if not file.folder.is_dir():
         return None
     journal = file.read()
+    if not file.folder.is_dir():
+        return None  # it was tidied away just now
     first = journal.entries[0] if journal.entries else None
     opened = first if isinstance(first, Opened) else None
     broken = journal.damage is Damage.BROKEN
@@ -117,7 +119,7 @@ def tidy(edges: Edges) -> None:
     _remove_old_agents(edges)
     over = [t for t in found if t.state is State.REVERTED]
     for old in over[KEPT_JOURNALS:]:
-        shutil.rmtree(JournalFile(edges.state, old.id).folder)
+        JournalFile(edges.state, old.id).remove()
     needed = {digest for t in found if t.state is not State.REVERTED for digest in _objects(t)}
     for path in (edges.state.path / "objects").iterdir():
         if path.name not in needed:

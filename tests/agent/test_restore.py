@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent import holding
+from fleetctl.agent import holding, transactions
 from fleetctl.agent.holding import Expiry
 from fleetctl.agent.leases import Leases
+from fleetctl.agent.revert import Manner
 from fleetctl.errors import ApplyFailed, InputError, LeaseHeld
 from fleetctl.transaction.failure import FilesInConflict, LeaseTaken, NotBack
 from fleetctl.transaction.step import WriteFile
@@ -377,3 +378,15 @@ def test_what_is_over_leaves_no_objects_behind(ground):
     assert list((ground.state / "objects").iterdir()) == []
     assert list((ground.state / "scratch").iterdir()) == []
     assert not (ground.state / "transactions" / "tx" / "reserve").exists()
+
+
+def test_of_transactions_that_are_over_only_the_last_twenty_are_kept(ground, monkeypatch):
+    monkeypatch.setattr(transactions, "KEPT_JOURNALS", 2)
+    for number in range(4):
+        applied = ground.apply((ground.steps()[0],), transaction=f"tx-{number}")
+        holding.end_lease(ground.edges, applied.granted.lease.id, Manner("test"))
+
+    kept = {path.name for path in (ground.state / "transactions").iterdir()}
+
+    assert kept == {"tx-2", "tx-3"}
+    assert list((ground.state / "scratch").iterdir()) == []
