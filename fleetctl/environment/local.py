@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetctl.environment.disk import remove_file, replace_file
 from fleetctl.environment.files import DiskFiles
-from fleetctl.environment.shell.edit import Context, edit_script
+from fleetctl.environment.shell.edit import Context, edit_script, starts_server
 from fleetctl.environment.shell.parser import Parser, system_parser
 from fleetctl.environment.systemd.edit import edit_service
 from fleetctl.environment.systemd.envfile import edit_env_file, is_env_file
@@ -57,7 +57,8 @@ def edit_local_file(path: Path, edits: Mapping[str, str | None]) -> tuple[LocalE
 def _edited(
     path: Path, content: bytes, edits: Mapping[str, str | None], parser: Parser
 ) -> tuple[bytes, str]:
-    if is_env_file(content):
+    # NAME=value COMMAND is a line of an env file as well as one that starts a server.
+    if is_env_file(content) and not starts_server(content, parser):
         return edit_env_file(content, edits), "environment file"
     full = path.absolute()
     context = Context(path=str(full), library=FileLibrary(DiskFiles(Path("/"))))

@@ -138,6 +138,13 @@ def test_an_env_file_is_edited_as_one(fleetctl, tmp_path):
     assert path.read_text() == 'A="it\'s"\nB=2\n'
 
 
+def test_a_script_of_one_line_is_no_env_file(fleetctl, tmp_path):
+    path = tmp_path / "serve"
+    path.write_text("\nB=2 A=1 vllm serve x\n")
+    assert fleetctl("edit", path, "A=")[0] == 0
+    assert path.read_text() == "\nB=2 A='' vllm serve x\n"
+
+
 def test_a_unit_file_is_not_edited_as_a_file(fleetctl, tmp_path):
     path = tmp_path / "nova.service"
     path.write_text("[Service]\n")

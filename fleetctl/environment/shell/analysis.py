@@ -115,20 +115,8 @@ def analyse(
         ScriptRejected: shfmt can't parse it.
         EditRefused: it has too many ways through it.
     """
-    script = parse(content, parser)
-    machine = Interpreter(
-        parser=parser,
-        library=library or NoFiles(),
-        reading=Reading(script, "", Inside.SCRIPT),
-        path=path,
-        is_sh=interpreter_of(content) == "sh",
-        last_pipe=b"lastpipe" in content,
-        aliases_on=b"expand_aliases" in content,
-    )
-    machine.define_functions(machine.reading)
-    state = _initial(caller, content)
     try:
-        end = machine.run_sourced(script.body, state)
+        return _analysed(content, parser, path, library or NoFiles(), caller)
     except (TooEntangled, RecursionError) as error:
         raise EditRefused(
             "the script is too entangled to be followed",
@@ -136,6 +124,23 @@ def analyse(
             why="the number of ways through it exceeds every bound",
             next_step="set the flag in the unit, or in a small script around this one",
         ) from error
+
+
+def _analysed(
+    content: bytes, parser: Parser, path: str, library: Library, caller: Caller
+) -> Analysis:
+    script = parse(content, parser)
+    machine = Interpreter(
+        parser=parser,
+        library=library,
+        reading=Reading(script, "", Inside.SCRIPT),
+        path=path,
+        is_sh=interpreter_of(content) == "sh",
+        last_pipe=b"lastpipe" in content,
+        aliases_on=b"expand_aliases" in content,
+    )
+    machine.define_functions(machine.reading)
+    end = machine.run_sourced(script.body, _initial(caller, content))
     return Analysis(
         script=script,
         launches=_launches(machine),

@@ -95,6 +95,14 @@ def edit_script(
     return edited
 
 
+def starts_server(content: bytes, parser: Parser) -> bool:
+    """Say whether a shell that ran the file would start a server."""
+    try:
+        return bool(analyse(content, parser).launches)
+    except (ScriptRejected, EditRefused):
+        return False
+
+
 def check_is_shell(content: bytes) -> None:
     """Refuse what is no bash or sh script.
 

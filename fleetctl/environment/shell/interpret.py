@@ -7,11 +7,12 @@ nothing new is found.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fleetctl.environment.shell.builtins import declaration
 from fleetctl.environment.shell.dataflow import HOLE, State
-from fleetctl.environment.shell.machine import Defined, Machine
+from fleetctl.environment.shell.functions import MOST_ROUNDS, FunctionCalls, Loop, copied, join
+from fleetctl.environment.shell.machine import TooEntangled
 from fleetctl.environment.shell.observation import Place
 from fleetctl.environment.shell.simple import Jump, Ways, run_simple
 from fleetctl.environment.shell.tree import (
@@ -32,38 +33,9 @@ from fleetctl.environment.shell.tree import (
     Word,
     Wrapped,
 )
-from fleetctl.environment.shell.words import Field, fields_of
+from fleetctl.environment.shell.words import fields_of
 
-_MOST_ROUNDS = 40
 _MOST_UNROLLED = 64
-
-
-@dataclass
-class _Loop:
-    breaks: list[State] = field(default_factory=list)
-    continues: list[State] = field(default_factory=list)
-
-
-@dataclass
-class _Call:
-    """A function that is being interpreted; `again` holds states of calls to itself."""
-
-    entry: State
-    again: list[State] = field(default_factory=list)
-    returned: State | None = None
-
-
-def join(*states: State | None) -> State | None:
-    """Join the ways that exist."""
-    joined: State | None = None
-    for state in states:
-        if state is not None and state is not joined:
-            joined = state if joined is None else joined.join(state)
-    return joined
-
-
-def _copy(state: State | None) -> State | None:
-    return None if state is None else state.copy()
 
 
 def _matches_all(pattern: Word) -> bool:
@@ -71,12 +43,8 @@ def _matches_all(pattern: Word) -> bool:
 
 
 @dataclass
-class Interpreter(Machine):
+class Interpreter(FunctionCalls):
     """The analysis of one script."""
-
-    loops: list[_Loop] = field(default_factory=list)
-    returns: list[list[State]] = field(default_factory=list)
-    calls: dict[str, _Call] = field(default_factory=dict)
 
     def run_list(self, body: Sequence[Statement], state: State) -> State | None:
         """Interpret statements in order."""
@@ -108,7 +76,7 @@ class Interpreter(Machine):
     def _placed(self, statement: Statement, state: State, *, first: bool) -> Ways:
         self.places.append(Place(statement, first, self.reading.inside))
         try:
-            return self._outcome(statement, state)
+            return self.outcome(statement, state)
         finally:
             self.places.pop()
 
@@ -124,7 +92,8 @@ class Interpreter(Machine):
 
     # ---- one statement
 
-    def _outcome(self, statement: Statement, state: State) -> Ways:
+    def outcome(self, statement: Statement, state: State) -> Ways:
+        """Interpret one statement."""
         self.step()
         for redirect in statement.redirects:
             words = [w for w in (redirect.word, redirect.heredoc) if w is not None]
@@ -176,7 +145,7 @@ class Interpreter(Machine):
             case Chain():
                 return self._chain(command, state)
             case Wrapped() if not command.coprocess:
-                return self._outcome(command.statement, state)
+                return self.outcome(command.statement, state)
             case Group() if not command.subshell:
                 return self._condition(command.body, state, first=True)
             case _:
@@ -219,7 +188,7 @@ class Interpreter(Machine):
         if isinstance(command, Group):
             self._apart(lambda: self._list(command.body, child, first=True))
         else:
-            self._apart(lambda: self._outcome(command.statement, child))
+            self._apart(lambda: self.outcome(command.statement, child))
         state.started = state.started | child.started
 
     def _declaration(self, command: Declaration, state: State) -> None:
@@ -228,23 +197,23 @@ class Interpreter(Machine):
         declaration(self, command, state)
 
     def _chain(self, command: Chain, state: State) -> Ways:
-        succeeded, failed = self._outcome(command.left, state)
+        succeeded, failed = self.outcome(command.left, state)
         if succeeded is failed:
-            failed = _copy(failed)
+            failed = copied(failed)
         goes_on, stays = (succeeded, failed) if command.operator == "&&" else (failed, succeeded)
         right: Ways = (None, None)
         if goes_on is not None:
-            right = self._outcome(command.right, goes_on)
+            right = self.outcome(command.right, goes_on)
         if command.operator == "&&":
             return right[0], join(stays, right[1])
         return join(stays, right[0]), right[1]
 
     def _pipe(self, command: Pipe, state: State) -> State | None:
         left, right = state.copy(), state.copy()
-        self._apart(lambda: self._outcome(command.left, left))
+        self._apart(lambda: self.outcome(command.left, left))
         outcome: list[State | None] = []
         right.started = right.started | left.started
-        self._apart(lambda: outcome.extend(self._outcome(command.right, right)))
+        self._apart(lambda: outcome.extend(self.outcome(command.right, right)))
         state.started = state.started | right.started
         return join(state, *outcome) if self.last_pipe else state
 
@@ -255,7 +224,7 @@ class Interpreter(Machine):
             return self._list(command.body, state, first=False)
         succeeded, failed = self._condition(command.condition, state, first=first)
         if succeeded is failed:
-            failed = _copy(failed)
+            failed = copied(failed)
         then = self._list(command.body, succeeded, first=False) if succeeded is not None else None
         if command.otherwise is None or failed is None:
             return join(then, failed)
@@ -267,8 +236,8 @@ class Interpreter(Machine):
         def once(head: State) -> State | None:
             ways = self._condition(command.condition, head, first=True)
             goes_on, ends = (ways[1], ways[0]) if command.until else ways
-            exits.append(_copy(ends))
-            goes_on = _copy(goes_on)
+            exits.append(copied(ends))
+            goes_on = copied(goes_on)
             return None if goes_on is None else self._list(command.body, goes_on, first=False)
 
         broke = self._repeat(once, state, falls_through=False)
@@ -279,9 +248,8 @@ class Interpreter(Machine):
     ) -> State | None:
         """Interpret a loop until nothing new is known at its head."""
         head: State = state
-        loop = _Loop()
-        for _ in range(_MOST_ROUNDS):
-            loop = _Loop()
+        for _ in range(MOST_ROUNDS):
+            loop = Loop()
             self.loops.append(loop)
             try:
                 after = once(head.copy())
@@ -289,9 +257,9 @@ class Interpreter(Machine):
                 self.loops.pop()
             wider = join(head, after, *loop.continues) or head
             if wider == head:
-                break
+                return join(head if falls_through else None, *loop.breaks)
             head = wider
-        return join(head if falls_through else None, *loop.breaks)
+        raise TooEntangled
 
     def _counted(self, command: CountingFor, state: State) -> State | None:
         self.touch_arithmetic(command.arithmetic, state)
@@ -329,7 +297,7 @@ class Interpreter(Machine):
             if current is None:
                 break
             self.computed(current, command.name, "for", command.line_start, text)
-            loop = _Loop()
+            loop = Loop()
             self.loops.append(loop)
             try:
                 after = self._list(command.body, current, first=False)
@@ -346,68 +314,13 @@ class Interpreter(Machine):
         outcomes: list[State | None] = []
         for item in command.items:
             self.touch(item.patterns, state)
-            entry = join(_copy(unmatched), falling)
+            entry = join(copied(unmatched), falling)
             after = self._list(item.body, entry, first=False) if entry is not None else None
             falling = after if item.terminator == ";&" else None
             if any(_matches_all(pattern) for pattern in item.patterns):
                 unmatched = None
             if item.terminator == ";;&":
-                unmatched = join(unmatched, _copy(after))
+                unmatched = join(unmatched, copied(after))
             if item.terminator != ";&":
                 outcomes.append(after)
         return join(unmatched, falling, *outcomes)
-
-    # ---- functions
-
-    def call(self, name: str, arguments: Sequence[Field], state: State) -> State | None:
-        """Interpret a call of a function, joining all its definitions."""
-        loose = any(item.rest for item in arguments)
-        state.arguments = None if loose else tuple(item.text for item in arguments)
-        active = self.calls.get(name)
-        if active is not None:
-            return self._recursive(active, state)
-        call = self.calls[name] = _Call(state)
-        after: State | None = None
-        try:
-            for _ in range(_MOST_ROUNDS):
-                call.again = []
-                after = self._bodies(self.functions[name], call.entry)
-                wider = join(call.entry, *call.again) or call.entry
-                if not call.again or (wider == call.entry and after == call.returned):
-                    break
-                call.entry, call.returned = wider, _copy(after)
-        finally:
-            del self.calls[name]
-        return after
-
-    def _recursive(self, call: _Call, state: State) -> State | None:
-        """A call of a function that is being interpreted: take what it returned last time."""
-        entry = state.copy()
-        entry.saved = call.entry.saved
-        call.again.append(entry)
-        returned = _copy(call.returned)
-        if returned is not None:
-            returned.saved = state.saved
-        return returned
-
-    def _bodies(self, definitions: Sequence[Defined], state: State) -> State | None:
-        outcomes: list[State | None] = []
-        for each in definitions:
-            with self.read(each.reading):
-                outcomes.append(self._body(each.function.body, state.copy()))
-        return join(*outcomes)
-
-    def _body(self, body: Statement, state: State) -> State | None:
-        self.returns.append([])
-        self.places.append(None)
-        loops, self.loops = self.loops, []
-        try:
-            if isinstance(body.command, Group) and not body.command.subshell:
-                after = self._list(body.command.body, state, first=False)
-            else:
-                after = join(*self._outcome(body, state))
-        finally:
-            self.loops = loops
-            self.places.pop()
-            early = self.returns.pop()
-        return join(after, *early)

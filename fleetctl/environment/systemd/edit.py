@@ -29,8 +29,8 @@ from fleetctl.environment.systemd.unit import (
     Manager,
     Service,
     find_fragment,
+    instances_of,
     load,
-    template_of,
 )
 from fleetctl.errors import EditRefused
 
@@ -139,7 +139,7 @@ class _Editor:
         if resolved(self.files, fragment) == "/dev/null" or not read(self.files, fragment):
             raise self.refused("unsupported", f"{fragment} masks the unit: it can't be started")
         for item in self.service().files:
-            if not item.paths and not item.optional:
+            if not item.paths and not item.optional and "@." not in self.unit:
                 why = f"{item.setting}:{item.line} needs {item.pattern}: the unit can't start"
                 raise self.refused("missing-file", why)
 
@@ -216,9 +216,16 @@ class _Editor:
             )
 
     def is_filed(self, name: str) -> bool:
-        """Say whether an environment file sets the name, which beats every Environment=."""
+        """Say whether an environment file sets the name, which beats every Environment=.
+
+        A line that this systemd takes for a comment counts, too: another version may not.
+        """
         settings = self.service().settings.get(name, ())
-        return any(setting.how == "EnvironmentFile=" for setting in settings)
+        line = re.compile(rb"(?m)^[ \t]*" + name.encode() + rb"[ \t]*=")
+        paths = [path for item in self.service().files for path in item.paths]
+        return any(setting.how == "EnvironmentFile=" for setting in settings) or any(
+            line.search(read(self.now(), path) or b"") for path in paths
+        )
 
     def through_file(self, name: str, wanted: str) -> None:
         path = f"{self.manager.state_directory()}/{_file_name(self.unit)}.env"
@@ -259,36 +266,22 @@ class _Editor:
             if not self.sees(name, wanted):
                 raise self.refused("unsupported", f"{name} is set again after every place we own")
         if "@." in self.unit:
-            for instance in self.instances():
+            for instance in instances_of(self.files, self.unit, self.manager):
                 self.check_instance(instance, edits)
-
-    def instances(self) -> list[str]:
-        """Return the instances that have files of their own."""
-        prefix = self.unit.partition("@")[0]
-        found = set()
-        for directory in self.manager.unit_path():
-            for name in self.files.names(directory):
-                unit = name.removesuffix(".d")
-                if unit.startswith(f"{prefix}@") and unit.endswith(".service") and "@." not in unit:
-                    found.add(unit)
-        return sorted(u for u in found if template_of(u) == self.unit)
 
     def check_instance(self, instance: str, edits: Mapping[str, str | None]) -> None:
         before = load(self.files, instance, self.manager)
         after = load(self.now(), instance, self.manager)
+        shared = load(self.files, self.unit, self.manager)
         for name, wanted in edits.items():
-            own = [
-                s
-                for s in (before.settings.get(name, ()) if before else ())
-                if re.search(rf"/{re.escape(instance)}(\.d/|\Z)", s.path)
-            ]
+            common = {(s.path, s.line) for s in (shared.settings.get(name, ()) if shared else ())}
+            settings = before.settings.get(name, ()) if before else ()
+            own = [s for s in settings if (s.path, s.line) not in common]
             value = after.environment().get(name) if after else None
             if own or value != wanted:
-                raise self.refused(
-                    "ambiguous",
-                    f"{instance} has a value of {name} of its own"
-                    + (f" ({own[-1].path}:{own[-1].line})" if own else ""),
-                )
+                where = f" ({own[-1].path}:{own[-1].line})" if own else ""
+                why = f"{instance} has a value of {name} of its own{where}"
+                raise self.refused("ambiguous", why)
 
     def result(self) -> tuple[FileEdit, ...]:
         edits = []

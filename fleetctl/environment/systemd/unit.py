@@ -150,6 +150,34 @@ def template_of(unit: str) -> str:
     return re.sub(r"@.*\.service\Z", "@.service", unit)
 
 
+def instances_of(files: Files, template: str, manager: Manager) -> list[str]:
+    """Return the instances of a template that show: enabled, or with files of their own."""
+    prefix = template.partition("@")[0]
+    found = set()
+    for directory in manager.unit_path():
+        for name in files.names(directory):
+            wants = name.endswith((".wants", ".requires", ".upholds"))
+            inside = files.names(f"{directory}/{name}") if wants else (name,)
+            found |= {unit.removesuffix(".d") for unit in inside}
+    found |= {f"{prefix}@{instance}.service" for instance in _filed(files, template, manager)}
+    return sorted(
+        u for u in found if "@." not in u and u != template and template_of(u) == template
+    )
+
+
+def _filed(files: Files, template: str, manager: Manager) -> Iterator[str]:
+    """Yield the instances for which EnvironmentFile=...%i... finds a file."""
+    fragment = find_fragment(files, template, manager)
+    paths = [fragment, *drop_ins(files, template, manager)] if fragment else []
+    for path in paths:
+        for entry in entries(read(files, path) or b""):
+            folder, _, name = entry.value.removeprefix("-").rpartition("/")
+            if entry.key == "EnvironmentFile" and "%i" in name:
+                pattern = re.escape(name).replace("%i", "(.+)")
+                matches = (re.fullmatch(pattern, each) for each in files.names(folder))
+                yield from (found[1] for found in matches if found)
+
+
 def drop_ins(files: Files, unit: str, manager: Manager) -> list[str]:
     """Return the drop-ins of a unit in the order systemd reads them: by file name."""
     chosen: dict[str, str] = {}
@@ -164,8 +192,8 @@ def drop_in_directories(files: Files, unit: str, manager: Manager) -> list[str]:
     """Return where drop-ins of a unit may lie; of equal file names the first one counts."""
     found = []
     for name in _all_names(files, unit, manager):
-        for kind in _kinds(name):
-            found += [f"{directory}/{kind}.d" for directory in manager.unit_path()]
+        for directory in manager.unit_path():
+            found += [f"{directory}/{kind}.d" for kind in _kinds(name)]
     found += [f"{directory}/service.d" for directory in manager.unit_path()]
     return list(dict.fromkeys(found))
 

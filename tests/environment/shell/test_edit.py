@@ -262,3 +262,15 @@ def test_a_file_of_exports_that_others_source_is_edited_too():
     assert edited("export B=1", A="0") == "export B=1\nexport A=0\n"
     assert edited("export A=1 # c\n", A="0") == "export A=0 # c\n"
     assert edited("set -a\nexport A=1\n", A=None) == "set -a\nexport A=1\nunset A\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " && ".join(["true"] * 2000) + " && vllm serve x\n",
+        "".join(f"f{i}() {{ f{i + 1}; f{i + 1}; }}\n" for i in range(24)) + "f24() { :; }\nf0\n",
+    ],
+    ids=["deep", "wide"],
+)
+def test_a_script_without_bounds_is_refused_not_followed_for_ever(text):
+    assert refusal(text, A="1").code == "unsupported"

@@ -236,3 +236,25 @@ def test_any_unit_gets_any_values_and_nothing_else_changes(lines, late, wanted):
     assert load(after, UNIT, manager).environment() == expected
     assert edit_service(after, UNIT, wanted, PARSER, manager=manager) == ()
     assert all("fleetctl" in edit.path for edit in found)
+
+
+def test_instances_show_by_their_environment_files_and_by_being_enabled():
+    at = "/etc/systemd/system/nova@.service"
+    unit = (
+        f"[Service]\nEnvironmentFile=/etc/nova/common\nEnvironmentFile=/etc/nova/%i.env\n{SERVER}"
+    )
+    files = FileMap(
+        {at: unit.encode(), "/etc/nova/common": b"A=1\n", "/etc/nova/0.env": b"GPU=0\n"}
+    )
+    found = edits_of(files, {"A": "2"}, "nova@.service")
+    after = Overlay(files, {edit.path: edit.new for edit in found})
+    assert load(after, "nova@0.service", Manager()).environment() == {"A": "2", "GPU": "0"}
+    assert refusal(files, {"GPU": "1"}, "nova@.service").code == "ambiguous"
+    wanted = {"/etc/systemd/system/multi-user.target.wants/nova@5.service": Link(at)}
+    enabled = FileMap({**files.entries, **wanted, "/etc/nova/5.env": b"A=5\n"})
+    assert refusal(enabled, {"A": "1"}, "nova@.service").code == "ambiguous"
+
+
+def test_a_line_that_only_some_versions_take_for_a_comment_is_outdone_too():
+    files = tree(f"EnvironmentFile=/e\n{SERVER}", **{"/e": "# keep \\\nA=1\n"})
+    assert "/etc/fleetctl/env/nova.service.env" in written(files, {"A": "0"})

@@ -131,6 +131,8 @@ def test_drop_ins_are_read_by_name_and_the_first_of_a_name_counts():
             f"/usr/lib/systemd/system/{UNIT}": b"[Service]\n",
             f"/usr/lib/systemd/system/{UNIT}.d/20.conf": b"",
             f"/usr/lib/systemd/system/{UNIT}.d/10.conf": b"",
+            f"/usr/lib/systemd/system/{UNIT}.d/30.conf": b"",
+            "/etc/systemd/system/nova-.service.d/30.conf": b"",
             f"{folder}/20.conf": b"",
             f"{folder}/99.conf.bak": b"",
             "/etc/systemd/system/service.d/50.conf": b"",
@@ -139,6 +141,7 @@ def test_drop_ins_are_read_by_name_and_the_first_of_a_name_counts():
     assert drop_ins(files, UNIT, Manager()) == [
         f"/usr/lib/systemd/system/{UNIT}.d/10.conf",
         f"{folder}/20.conf",
+        "/etc/systemd/system/nova-.service.d/30.conf",
         "/etc/systemd/system/service.d/50.conf",
     ]
 
