@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
@@ -216,6 +215,8 @@ def _check_names(request: Request) -> None:
 
 
 def _bug(verb: str) -> FleetError:
+    import traceback  # noqa: PLC0415 - slow to load, and needed for bugs only
+
     return InternalError(
         f"the agent failed in `{verb}`",
         why=traceback.format_exc(limit=-4).strip(),

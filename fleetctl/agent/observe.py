@@ -5,10 +5,10 @@ from __future__ import annotations
 import grp
 import hashlib
 import os
-import platform
 import pwd
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Iterator, Mapping
 
@@ -139,9 +139,9 @@ def _facts(edges: Edges, interpreters: tuple[str, ...]) -> HostFacts:
     existing = next(p for p in (edges.state.path, *edges.state.path.parents) if p.exists())
     disk = os.statvfs(existing)
     return HostFacts(
-        python=platform.python_version(),
+        python=".".join(str(number) for number in sys.version_info[:3]),
         interpreters=tuple((path, _version(path)) for path in interpreters),
-        kernel=platform.release(),
+        kernel=os.uname().release,
         machine_id=_first_line("/etc/machine-id"),
         boot_id=edges.clock.boot_id(),
         user=_user(os.geteuid()),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import enum
 import os
 from dataclasses import dataclass, field
@@ -336,6 +335,8 @@ def _unified(ours: bytes, now: bytes) -> str:
         old, new = ours.decode().splitlines(), now.decode().splitlines()
     except UnicodeDecodeError:
         return f"no diff: binary, {len(ours)} bytes of fleetctl's, {len(now)} now"
+    import difflib  # noqa: PLC0415 - slow to load, and needed for conflicts only
+
     lines = list(difflib.unified_diff(old, new, "written by fleetctl", "now", lineterm=""))
     cut = [f"… {len(lines) - DIFF_LINES} lines more"] if len(lines) > DIFF_LINES else []
     return "\n".join(lines[:DIFF_LINES] + cut)
