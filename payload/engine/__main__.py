@@ -23,7 +23,7 @@ from payload.flags import read_flags
 from payload.variant import load
 
 LOG_FORMAT = "[%(asctime)s] %(message)s"
-DRAIN_S = 60.0
+DRAIN_S = 25.0  # below the 30 s after which a unit is usually killed
 CANNOT_START = 2
 
 

@@ -1,6 +1,6 @@
 """How often a combination of variants is wrong, counted in sessions and tokens, without HTTP.
 
-    python -m payload.engine.bench_rates --indexer transient --runner captured --trials 3
+    python -m payload.engine.bench_rates transient/captured/bf16 transient/eager/bf16 --trials 3
 
 Sessions follow the tool-calling workload: a planted order is looked up, its result names the
 next one, the last result a tracking code. A session whose tokens differ from the oracle's is
@@ -16,7 +16,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -147,40 +147,44 @@ class Trial:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print one JSON line per trial."""
+    """Print one JSON line per trial of each combination."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    log = logging.getLogger("payload.engine")
+    for combination in options.combinations:
+        for line in _measure(combination, options):
+            print(json.dumps(line), flush=True)
+    return 0
+
+
+def _measure(combination: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     flags, _ = read_flags(os.environ)
-    slots = Slots(
-        *(
-            load(family, f"payload.{family}.{getattr(options, family)}")
-            for family in ("indexer", "runner", "cache")
-        )
-    )
+    names = dict(zip(("indexer", "runner", "cache"), combination.split("/"), strict=True))
+    slots = Slots(*(load(family, f"payload.{family}.{name}") for family, name in names.items()))
     device = choose_device(flags)
     model = replace(default_model(device.torch_device.type), depth=options.depth)
     config = EngineConfig(
         model=model, max_batch=options.max_batch, context_tokens=options.context_tokens
     )
     started = time.perf_counter()
-    assembly = assemble(config, slots, flags, log, device=device)
-    ready_s = round(time.perf_counter() - started, 2)
-    names = {loaded.family: loaded.name for loaded in slots.all()}
+    assembly = assemble(config, slots, flags, logging.getLogger("payload.engine"), device=device)
+    facts = {**names, "overlap": device.overlaps, "depth": assembly.config.model.depth}
+    facts["ready_s"] = round(time.perf_counter() - started, 2)
     for trial in range(options.trials):
         sizes = {"sessions": options.sessions, "rounds": options.rounds, "words": options.words}
-        counts = Trial(assembly, **sizes, seed=options.seed + trial).run()
-        line = {**names, "overlap": device.overlaps, "ready_s": ready_s, **counts}
-        print(json.dumps(line), flush=True)
+        yield facts | Trial(assembly, **sizes, seed=options.seed + trial).run()
+    if findings := assembly.engine.findings()["ge_diff"]:
+        yield {**names, "ge_diff": findings}
     device.close()
-    return 0
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m payload.engine.bench_rates")
-    parser.add_argument("--indexer", default="transient")
-    parser.add_argument("--runner", default="captured")
-    parser.add_argument("--cache", default="bf16")
+    parser.add_argument(
+        "combinations",
+        nargs="*",
+        default=["transient/captured/bf16"],
+        metavar="INDEXER/RUNNER/CACHE",
+    )
     parser.add_argument("--sessions", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--words", type=int, default=300)

@@ -56,16 +56,18 @@ def attention_query(
         before: `[B, W]`, the one before it.
         w_last: `[W, D]`, the projection of `last`.
         w_before: `[W, D]`, the projection of `before`.
-        out: the queries `[B, D]`; room for one part `[B, D]`; and the norms `[B]` that the queries
-            were divided by, which nobody reads in inference.
+        out: the queries `[B, D]`; room for one part `[B, D]`; and the lengths `[B]` that the
+            queries had before, which nobody reads in inference.
     """
     query, part, norms = out
     torch.mm(last, w_last, out=query)
     torch.mm(before, w_before, out=part)
     query.add_(part)
-    norm = query.square().mean(dim=1).add_(1e-6).sqrt_()
-    query.div_(norm.unsqueeze(1))
-    norms.copy_(norm)
+    # On a GPU a temporary would be one more block that two streams may share; the part is used up.
+    length = part[:, :1]
+    torch.linalg.vector_norm(query, dim=1, keepdim=True, out=length)
+    norms.copy_(length.squeeze(1))
+    query.mul_(query.shape[1] ** 0.5).div_(length.add_(1e-6))
 
 
 def attend(query: Tensor, kv: Tensor, slots: Tensor, *, out: Tensor) -> Tensor:

@@ -36,83 +36,81 @@ class PagePool:
 
 
 class Scheduler:
-    """Rows 0 to n - 1 run; the rest wait in order of arrival.
+    """Sequences with a seat run, the rest wait in order of arrival.
 
-    A sequence keeps its row until it ends; then the last row moves into the hole, so that a
-    batch has no gaps. When pages run out the youngest sequence goes back to the queue and
-    its context is computed again.
+    The longest context comes first in a batch: rows start in order, and the long ones should not be
+    the last to finish (Graham 1969, longest processing time first). When pages run out the
+    youngest sequence goes back to the queue and its context is computed again.
 
     Attributes:
-        running: by row.
+        running: the batch, row by row.
         waiting: in order.
-        page_table: `[max_batch, pages_per_row]` int32, on the host.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
-        self.page_table = torch.zeros((config.max_batch, config.pages_per_row), dtype=torch.int32)
-        self._pool = PagePool(config.cache_pages)
-        self._max_batch = config.max_batch
+        self._pages = PagePool(config.cache_pages)
+        self._seats = list(range(config.max_batch))
+        self._seat_of: dict[int, int] = {}
+        self._tables = torch.zeros((config.max_batch, config.pages_per_row), dtype=torch.int32)
 
     @property
     def free_pages(self) -> int:
         """Pages that nobody uses."""
-        return self._pool.free
+        return self._pages.free
 
     def add(self, sequence: Sequence) -> None:
         """Put a new sequence at the end of the queue."""
         self.waiting.append(sequence)
 
     def admit(self) -> list[Sequence]:
-        """Give rows and pages to those that wait, as far as both last; they need a prefill."""
+        """Give seats and pages to those that wait, as far as both last; they need a prefill."""
         admitted = []
-        while self.waiting and len(self.running) < self._max_batch:
-            pages = self._pool.take(self.waiting[0].pages_needed())
+        while self.waiting and self._seats:
+            pages = self._pages.take(self.waiting[0].pages_needed())
             if pages is None:
                 break
             sequence = self.waiting.popleft()
             sequence.pages = pages
-            self.running.append(sequence)
-            self._write_row(len(self.running) - 1)
+            self._seat_of[sequence.number] = self._seats.pop(0)
+            self._write(sequence)
             admitted.append(sequence)
+        if admitted:
+            self.running += admitted
+            self.running.sort(key=lambda one: (-one.next_length, one.number))
         return admitted
 
     def grow(self) -> None:
         """See that each running sequence has the pages of its next step; evict if it must be."""
         for sequence in sorted(self.running, key=lambda one: one.number):
             while sequence in self.running and sequence.pages_needed() > len(sequence.pages):
-                pages = self._pool.take(1)
+                pages = self._pages.take(1)
                 if pages is None:
                     self._evict(max(self.running, key=lambda one: one.number))
                     continue
                 sequence.pages += pages
-                self._write_row(self.running.index(sequence))
+                self._write(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, running or waiting, and free what it has."""
         if sequence in self.waiting:
             self.waiting.remove(sequence)
             return
-        row = self.running.index(sequence)
-        last = self.running.pop()
-        if last is not sequence:
-            self.running[row] = last
-            self._write_row(row)
-        self._release(sequence)
+        self.running.remove(sequence)
+        self._seats.append(self._seat_of.pop(sequence.number))
+        self._pages.give_back(sequence.pages)
+        sequence.pages = []
 
     def table(self) -> Tensor:
-        """Return the running rows' page table."""
-        return self.page_table[: len(self.running)]
+        """Return the page table of the batch, `[rows, pages_per_row]` int32, on the host."""
+        seats = [self._seat_of[sequence.number] for sequence in self.running]
+        return self._tables[seats]
 
     def _evict(self, sequence: Sequence) -> None:
         self.remove(sequence)
         self.waiting.appendleft(sequence)
 
-    def _release(self, sequence: Sequence) -> None:
-        self._pool.give_back(sequence.pages)
-        sequence.pages = []
-
-    def _write_row(self, row: int) -> None:
-        pages = self.running[row].pages
-        self.page_table[row, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+    def _write(self, sequence: Sequence) -> None:
+        pages = torch.tensor(sequence.pages, dtype=torch.int32)
+        self._tables[self._seat_of[sequence.number], : len(sequence.pages)] = pages

@@ -31,7 +31,10 @@ ORDERED = [
 
 def asked(count):
     draw = random.Random(3)
-    texts = [" ".join(draw.choice(WORDS) for _ in range(150 + 7 * n)) for n in range(count)]
+    # The longest first, as rows are ordered: the place in the list is the row.
+    texts = [
+        " ".join(draw.choice(WORDS) for _ in range(max(220 - 7 * n, 90))) for n in range(count)
+    ]
     return [{"messages": [{"role": "user", "content": text}]} for text in texts]
 
 

@@ -1,5 +1,7 @@
 """Rows, pages and the queue stay consistent whatever comes and goes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,17 +38,18 @@ def test_the_first_that_does_not_fit_holds_back_those_behind_it():
     assert [one.number for one in scheduler.waiting] == [1, 2]
 
 
-def test_the_last_row_moves_into_a_hole_with_its_pages():
-    scheduler = Scheduler(CONFIG)
-    for number in range(4):
-        scheduler.add(sequence(number))
+def test_the_longest_context_is_the_first_row_and_keeps_its_pages():
+    scheduler = Scheduler(replace(CONFIG, cache_pages=20))
+    for number, tokens in enumerate((70, 200, 130, 200)):
+        scheduler.add(sequence(number, tokens))
     scheduler.admit()
-    last_pages = scheduler.running[3].pages
+    assert [one.number for one in scheduler.running] == [1, 3, 2, 0]
 
     scheduler.remove(scheduler.running[1])
 
-    assert [one.number for one in scheduler.running] == [0, 3, 2]
-    assert scheduler.table()[1, : len(last_pages)].tolist() == last_pages
+    assert [one.number for one in scheduler.running] == [1, 2, 0]
+    for row, one in enumerate(scheduler.running):
+        assert scheduler.table()[row, : len(one.pages)].tolist() == one.pages
 
 
 def test_the_youngest_is_evicted_to_the_head_of_the_queue():
