@@ -24,6 +24,7 @@ _UNLIKE_SHFMT = re.compile(rb"[\r\x80-\xff]")
 _LOCATION = re.compile(r"(\d+):(\d+): (.*)")
 _BRACKET = "must be followed by"
 _MOST_BRACKETS = 200
+_DEADLINE_S = 60.0
 
 
 class ScriptRejected(Exception):
@@ -130,9 +131,17 @@ def system_parser() -> SystemParser:
 def _run(command: list[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
     # An empty environment: BASH_ENV would be executed, and a locale would change what a blank is.
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
-    return subprocess.run(
-        command, input=content, capture_output=True, env=environment, timeout=30, check=False
-    )
+    try:
+        return subprocess.run(
+            command,
+            input=content,
+            capture_output=True,
+            env=environment,
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ScriptRejected(0, f"{command[0]} took longer than {_DEADLINE_S:.0f} s") from error
 
 
 def _located(message: str) -> tuple[int, int, str]:
