@@ -88,7 +88,7 @@ def measure(
         line=result.line(),
         exposure=_exposure(result),
         lag_p99_ms=result.client.loop_lag_p99_ms if result.client else None,
-        concurrency_share=exposure.peak_concurrency / max(result.sessions, 1),
+        concurrency_share=concurrency_share(result),
         patches=deployed.patches,
         processes=deployed.processes,
         workload_sha256=digest_of(measuring.workload),
@@ -96,6 +96,13 @@ def measure(
         missed_triggers=missed_triggers(measuring.workload, exposure, load.largest_running),
         void_because=result.invalid_because,
     )
+
+
+def concurrency_share(result: TrialResult) -> float | None:
+    """Return the share of the wanted concurrency reached; None when a program drove the load."""
+    if result.client is None:
+        return None
+    return result.exposure.peak_concurrency / max(result.sessions, 1)
 
 
 def _exposure(result: TrialResult) -> dict[str, float | None]:
