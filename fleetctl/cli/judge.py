@@ -44,6 +44,7 @@ Changes = Annotated[
     ),
 ]
 EXAMPLE = "write it like --control 6/40,5/40,7/40"
+_MOST_SESSIONS = 10_000
 
 
 def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
@@ -161,6 +162,12 @@ def _run_of(where: str, text: str) -> Run:
     bad, slash, sessions = (part.strip() for part in text.partition("/"))
     if not (slash and bad.isdecimal() and sessions.isdecimal()):
         raise InputError(f"`{where}` is `{text}`", why="it is not bad/sessions", next_step=EXAMPLE)
+    if len(sessions) > len(str(_MOST_SESSIONS)) or int(sessions) > _MOST_SESSIONS:
+        raise InputError(
+            f"`{where}` is `{text}`",
+            why=f"an exact test of more than {_MOST_SESSIONS} sessions a run takes too long",
+            next_step=EXAMPLE,
+        )
     try:
         return Run(int(bad), int(sessions))
     except InputError as error:

@@ -10,7 +10,8 @@ import typer
 from fleetctl.analysis.counts import arm
 from fleetctl.analysis.history import AaRecord, records_to_json
 from fleetctl.cli.boundary import run_guarded
-from fleetctl.cli.judge import judge, power
+from fleetctl.cli.judge import arm_of, judge, power
+from fleetctl.errors import InputError
 
 CONTROL = ("--control", "6/40,5/40,7/40")
 STORY = (*CONTROL, "--treatment", "2/40,2/40,5/40")
@@ -189,3 +190,9 @@ def test_power_needs_a_control_that_fails_sometimes(fleetctl, baseline):
 
     assert code == 3
     assert "can't be compared" in err
+
+
+@pytest.mark.parametrize("sessions", ["10001", "9" * 14, "9" * 5000])
+def test_more_sessions_than_an_exact_test_can_take_are_refused_at_once(sessions):
+    with pytest.raises(InputError, match="--control, run 1"):
+        arm_of("control", f"1/{sessions}")
