@@ -10,24 +10,33 @@ from fleetctl.errors import InternalError
 
 @dataclass(frozen=True)
 class Splice:
-    """The bytes from `start` to `end` become `new`; an insertion where both are equal."""
+    """The bytes from `start` to `end` become `new`; an insertion where both are equal.
+
+    Attributes:
+        order: of insertions at one offset, the lower one comes first.
+    """
 
     start: int
     end: int
     new: bytes
+    order: int = 0
 
 
 def spliced(content: bytes, splices: Sequence[Splice]) -> bytes:
     """Return the content with all splices applied.
 
-    Insertions at one offset keep their order; a splice that is given twice is applied once.
+    Insertions of one order at one offset keep their sequence; a splice given twice counts once;
+    deletions may overlap.
 
     Raises:
         InternalError: two splices replace the same bytes.
     """
     pieces = []
     position = 0
-    for splice in sorted(dict.fromkeys(splices), key=lambda s: (s.start, s.end)):
+    for splice in sorted(dict.fromkeys(splices), key=lambda s: (s.start, s.end, s.order)):
+        if splice.start < position and not splice.new:
+            position = max(position, splice.end)
+            continue
         if splice.start < position:
             raise InternalError(
                 "two edits want the same bytes",

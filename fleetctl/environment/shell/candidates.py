@@ -298,12 +298,13 @@ class _Chooser:
             text = f"{self.name}={shell_quoted(self.wanted)} "
             text = self.seen.reading.inside.written(text)
             yield self.candidate(
-                "put before the command", Splice(command.start, command.start, bytes_of(text))
+                "put before the command",
+                Splice(command.start, command.start, bytes_of(text), order=1),
             )
             return
         offset = self.program_start(command)
         if offset is not None:
-            splice = Splice(offset, offset, bytes_of(f"env -u {self.name} "))
+            splice = Splice(offset, offset, bytes_of(f"env -u {self.name} "), order=2)
             yield self.candidate("taken away by env", splice)
 
     def program_start(self, command: Simple) -> int | None:

@@ -18,7 +18,7 @@ from fleetctl.environment.shell.env_file import edit_shell_env_file, is_shell_en
 from fleetctl.environment.shell.observation import Library
 from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.shell.referee import check_with_bash
-from fleetctl.environment.splice import Splice, spliced
+from fleetctl.environment.splice import spliced
 from fleetctl.errors import EditRefused
 
 _MOST_ROUNDS = 24
@@ -90,9 +90,7 @@ def edit_script(
         raise _no_server(analysis)
     if _holds(analysis, edits):
         return Edited(content, ())
-    edited = _search(analysis, edits, parser, around)
-    check_with_bash(content, edited.content, edits, parser)
-    return edited
+    return _search(analysis, edits, parser, around)
 
 
 def starts_server(content: bytes, parser: Parser) -> bool:
@@ -187,10 +185,12 @@ def _search(
     choices: dict[tuple[str, int], list[Candidate]] = {}
     for _ in range(_MOST_ROUNDS):
         chosen = [queue[0] for queue in choices.values()]
-        text = spliced(content, [s for c in chosen for s in c.splices])
+        splices = [s for c in chosen for s in c.splices]
+        text = spliced(content, splices)
         after = analysis if not chosen else _analysed(text, parser, around)
         failing = _failing(after, edits)
         if not failing:
+            check_with_bash(content, splices, edits, parser)
             changes = dict.fromkeys(Change(c.name, c.means, c.line) for c in chosen)
             return Edited(text, tuple(changes))
         for name, number in failing:
@@ -245,9 +245,8 @@ class InexactEdit(EditRefused):
 
 def _env_file(analysis: Analysis, edits: Mapping[str, str | None], parser: Parser) -> Edited:
     content = analysis.script.content
-    splices: list[Splice]
     splices, changed = edit_shell_env_file(analysis, edits)
+    if splices:
+        check_with_bash(content, splices, edits, parser)
     after = spliced(content, splices)
-    if after != content:
-        check_with_bash(content, after, edits, parser)
     return Edited(after, tuple(Change(name, means, line) for name, means, line in changed))

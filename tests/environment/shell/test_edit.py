@@ -274,3 +274,31 @@ def test_a_file_of_exports_that_others_source_is_edited_too():
 )
 def test_a_script_without_bounds_is_refused_not_followed_for_ever(text):
     assert refusal(text, A="1").code == "unsupported"
+
+
+def test_edits_of_one_command_stand_in_the_order_that_works():
+    text = "g() { local A=1; export A; vllm serve x; }\ng\n"
+    assert edited(text, A=None, B="2") == (
+        "g() { local A=1; export A; export B=2; env -u A vllm serve x; }\ng\n"
+    )
+    text = "cd / && . ./x.sh && vllm serve x\n"
+    assert edited(text, A=None, B="2") == "cd / && . ./x.sh && B=2 env -u A vllm serve x\n"
+    assert edited("A=1 B=2 C=3 \\\n  vllm serve x\n", A=None, B=None) == (
+        "unset A\nunset B\nC=3 \\\n  vllm serve x\n"
+    )
+    assert edited("C=3 \\\n A=1 B=2 \\\n  vllm serve x\n", A=None, B=None) == (
+        "unset A\nunset B\nC=3 \\\n  \\\n  vllm serve x\n"
+    )
+
+
+def test_bytes_that_are_no_text_stay_what_they_are():
+    text = b"# caf\xe9\nexport A=1 # \xff\nB='\xfe' C\xe9=1 vllm serve \xe9\n"
+    after = edit_script(text, {"A": "0", "B": "2"}, PARSER).content
+    assert after == b"# caf\xe9\nexport A=0 # \xff\nB='2' C\xe9=1 vllm serve \xe9\n"
+
+
+@pytest.mark.parametrize("value", ["x\nfi\nit's\n}", "fi", "}\n}\n{"])
+def test_a_value_of_lines_that_look_like_the_script_passes_the_referee(value):
+    text = "f() {\n:\n}\nif true; then\n:\nfi\nexport A='{\n}\nfi'\nf\nexec vllm serve x\n"
+    after = edited(text, A=value)
+    assert edited(after, A=value) == after
