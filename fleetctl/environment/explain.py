@@ -61,12 +61,24 @@ class Noted:
 
 @dataclass(frozen=True)
 class Running:
-    """What one live process has: None for absent."""
+    """What one live process has.
+
+    Attributes:
+        value: None for absent.
+        is_shell: it is the shell of a serve script.
+        is_readable: its environment could be read.
+    """
 
     pid: int
     command: tuple[str, ...]
     value: str | None
     is_shell: bool
+    is_readable: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Say whether it tells what a server has."""
+        return self.is_readable and not self.is_shell
 
 
 @dataclass(frozen=True)
@@ -98,9 +110,14 @@ def explain(
         names: the flags asked for; by default every one that the unit or the script sets.
     """
     understood = understand(sources, parser)
-    chosen = sorted(_all_names(understood)) if names is None else list(dict.fromkeys(names))
+    chosen = sorted(_all_names(understood)) if names is None else dict.fromkeys(names)
     comments = list(_commented(sources))
     return tuple(_origin(name, sources, understood, comments) for name in chosen)
+
+
+def flag_names(sources: Sources, parser: Parser) -> tuple[str, ...]:
+    """Return every flag that the unit or the script sets, to ask the processes about."""
+    return tuple(sorted(_all_names(understand(sources, parser))))
 
 
 def _all_names(understood: Understood) -> set[str]:
@@ -150,7 +167,8 @@ def _sorted(places: Iterable[Place]) -> tuple[Place, ...]:
 
 def _running(process: ProcessEnvironment, name: str) -> Running:
     value = (process.variables or {}).get(name)
-    return Running(process.pid, process.command, value, process.is_shell)
+    readable = process.variables is not None
+    return Running(process.pid, process.command, value, process.is_shell, readable)
 
 
 def _commented(sources: Sources) -> Iterator[tuple[str, Place]]:
@@ -237,7 +255,7 @@ def _uncertain(origin: FlagOrigin, variable: Variable) -> Iterator[Noted]:
 
 
 def _of_processes(origin: FlagOrigin) -> Iterator[Noted]:
-    servers = [process for process in origin.running if not process.is_shell]
+    servers = [process for process in origin.running if process.counts]
     values = {process.value for process in servers}
     if len(values) > 1:
         shown = ", ".join(f"{p.pid} has {'none' if p.value is None else p.value}" for p in servers)

@@ -41,9 +41,9 @@ def _where(place: Place) -> str:
 
 
 def _runs(origin: FlagOrigin) -> str:
-    servers: list[Running] = [p for p in origin.running if not p.is_shell]
+    servers: list[Running] = [p for p in origin.running if p.counts]
     if not servers:
-        return "-"
+        return "(unreadable)" if any(not p.is_readable for p in origin.running) else "-"
     values = sorted({shown_value(origin.name, p.value) for p in servers})
     count = f" ({len(servers)} processes)" if len(servers) > 1 else ""
     return " | ".join(values) + count
@@ -79,7 +79,12 @@ def origins_as_json(origins: Sequence[FlagOrigin]) -> list[dict[str, object]]:
             "set_by": [_place(origin.name, place) for place in origin.setters],
             "overridden": [_place(origin.name, place) for place in origin.overridden],
             "running": [
-                {"pid": p.pid, "shell": p.is_shell, "value": _plain(origin.name, p.value)}
+                {
+                    "pid": p.pid,
+                    "shell": p.is_shell,
+                    "readable": p.is_readable,
+                    "value": _plain(origin.name, p.value),
+                }
                 for p in origin.running
             ],
             "findings": [

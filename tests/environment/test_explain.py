@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fleetctl.environment.explain import Finding, FlagOrigin, Place, explain
+from fleetctl.environment.explain import Finding, FlagOrigin, Place, explain, flag_names
 from fleetctl.environment.files import Link
 from fleetctl.environment.planned import plan_edits
 from fleetctl.environment.render import origins_as_json, render_origins, shown_value
@@ -131,6 +131,13 @@ def test_processes_that_differ_and_values_that_no_source_explains():
     assert "3 has 2" in origin.findings[1].what
 
 
+def test_a_process_that_can_not_be_read_proves_nothing():
+    closed = ProcessEnvironment(2, ("python3",), None)
+    origin = origin_of("A", sources(f"export A=1\n{LAUNCH}", processes=[closed]))
+    assert origin.findings == ()
+    assert render_origins([origin])[1].endswith("(unreadable)")
+
+
 def test_a_name_that_nobody_sets_has_no_origin():
     origin = origin_of("TYPO", sources(processes=[server(2)]))
     assert (origin.value, origin.setters, origin.findings) == (None, (), ())
@@ -140,6 +147,7 @@ def test_by_default_every_flag_that_a_server_may_see_is_explained():
     script = f"export A=1\nlocal_only=2\nB=3\nexport B\n{LAUNCH}"
     names = [o.name for o in explain(sources(script, "Environment=C=1\n"), PARSER)]
     assert names == ["A", "B", "C"]
+    assert flag_names(sources(script, "Environment=C=1\n"), PARSER) == ("A", "B", "C")
 
 
 def test_without_a_unit_file_the_script_is_explained_alone():

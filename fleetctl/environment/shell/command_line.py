@@ -156,6 +156,11 @@ class Reader:
         if self.crossable:
             self.barrier, self.crossable = "", False
 
+    def note_loose(self) -> None:
+        """An expansion may hold assignments, which beat those before it."""
+        self.loose = True
+        self.attached.clear()
+
     def note_cleared(self) -> None:
         """The command starts with an empty environment."""
         self.cleared = True

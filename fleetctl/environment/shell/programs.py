@@ -40,7 +40,7 @@ def _env(reader: Reader, position: int) -> int:
         if not reader.loose:
             reader.insert_before(position)
         if reader.fields[position].rest:
-            reader.loose = True
+            reader.note_loose()
         elif not reader.attach(position, Means.ENV_ARGUMENT):
             break
         position += 1
@@ -51,7 +51,7 @@ def _env(reader: Reader, position: int) -> int:
 def _env_options(reader: Reader, position: int) -> int:
     while (text := reader.at(position)).startswith("-"):
         position += 1
-        if text in ("-", "-i", "--ignore-environment"):
+        if text == "--ignore-environment" or re.fullmatch(r"-[0v]*(i[i0v]*)?", text):
             reader.note_cleared()
         elif text in ("-u", "--unset"):
             reader.removed.add(reader.at(position))
@@ -126,6 +126,9 @@ _DOCKER_ALONE = re.compile(
 )
 
 
+_DOCKER_GLUED = re.compile(r"-[acehlmpuvw].+")  # -p8000:8000
+
+
 def _docker(reader: Reader, position: int) -> int:
     position += 1
     if reader.at(position) == "container":
@@ -140,7 +143,7 @@ def _docker(reader: Reader, position: int) -> int:
     while position < len(reader.fields):
         reader.insert_before(position, "-e %s")
         if reader.fields[position].rest:
-            reader.loose = True
+            reader.note_loose()
             position += 1
         elif reader.option(position):
             position = _docker_option(reader, position)
@@ -166,7 +169,7 @@ def _docker_option(reader: Reader, position: int) -> int:
         return position + 1
     if text == "--env-file" or text.startswith("--env-file="):
         reader.filed = True
-    if "=" in text or _DOCKER_ALONE.fullmatch(text):
+    if "=" in text or _DOCKER_ALONE.fullmatch(text) or _DOCKER_GLUED.fullmatch(text):
         return position + 1
     return position + 2
 
@@ -174,7 +177,7 @@ def _docker_option(reader: Reader, position: int) -> int:
 def _copy_from_host(reader: Reader, position: int) -> None:
     name = reader.at(position + 1)
     if HOLE in name:
-        reader.loose = True
+        reader.note_loose()
     elif position + 1 < len(reader.fields):
         item = reader.fields[position + 1]
         reader.attached.append(
