@@ -40,6 +40,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--max-batch", type=int, default=EngineConfig.max_batch)
     parser.add_argument("--cache-pages", type=int, default=EngineConfig.cache_pages)
     parser.add_argument("--context-tokens", type=int, default=EngineConfig.context_tokens)
+    parser.add_argument("--typical-tokens", type=int, default=EngineConfig.typical_tokens)
     parser.add_argument(
         "--depth", type=int, default=0, help="dense layers beside the indexer; 0 = balance them"
     )
@@ -53,6 +54,7 @@ def configure(options: argparse.Namespace, device: Device) -> EngineConfig:
         max_batch=options.max_batch,
         context_tokens=options.context_tokens,
         cache_pages=options.cache_pages,
+        typical_tokens=options.typical_tokens,
     )
 
 

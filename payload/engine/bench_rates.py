@@ -162,16 +162,15 @@ def _measure(combination: str, options: argparse.Namespace) -> Iterator[dict[str
     slots = Slots(*(load(family, f"payload.{family}.{name}") for family, name in names.items()))
     device = choose_device(flags)
     model = replace(default_model(device.torch_device.type), depth=options.depth)
-    config = EngineConfig(
-        model=model, max_batch=options.max_batch, context_tokens=options.context_tokens
-    )
+    sizes = ("max_batch", "context_tokens", "cache_pages", "typical_tokens")
+    config = EngineConfig(model=model, **{size: getattr(options, size) for size in sizes})
     started = time.perf_counter()
     assembly = assemble(config, slots, flags, logging.getLogger("payload.engine"), device=device)
     facts = {**names, "overlap": device.overlaps, "depth": assembly.config.model.depth}
     facts["ready_s"] = round(time.perf_counter() - started, 2)
     for trial in range(options.trials):
-        sizes = {"sessions": options.sessions, "rounds": options.rounds, "words": options.words}
-        yield facts | Trial(assembly, **sizes, seed=options.seed + trial).run()
+        work = {"sessions": options.sessions, "rounds": options.rounds, "words": options.words}
+        yield facts | Trial(assembly, **work, seed=options.seed + trial).run()
     if findings := assembly.engine.findings()["ge_diff"]:
         yield {**names, "ge_diff": findings}
     device.close()
@@ -191,8 +190,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--depth", type=int, default=0)
-    parser.add_argument("--max-batch", type=int, default=EngineConfig.max_batch)
-    parser.add_argument("--context-tokens", type=int, default=EngineConfig.context_tokens)
+    for size in ("max_batch", "context_tokens", "cache_pages", "typical_tokens"):
+        option = f"--{size.replace('_', '-')}"
+        parser.add_argument(option, type=int, default=getattr(EngineConfig, size))
     return parser.parse_args(arguments)
 
 

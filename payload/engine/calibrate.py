@@ -18,7 +18,6 @@ from payload.engine.config import EngineConfig
 from payload.indexer.contract import IndexerParts
 
 TYPICAL_ROWS = 40
-TYPICAL_TOKENS = 640
 SHARE = 0.45  # of the indexer's time: the main stream has other work, too, and must not be late
 DEPTHS = (4, 64)
 REPEATS = 9
@@ -37,7 +36,7 @@ def balanced_depth(
         indexer_s * 1e3,
         dense_s * 1e3,
         TYPICAL_ROWS,
-        TYPICAL_TOKENS,
+        config.typical_tokens,
         depth,
     )
     return depth
@@ -63,12 +62,13 @@ def _shortest_s(body: Body, device: Device) -> float:
 
 def _indexer(config: EngineConfig, index: IndexerParts, device: Device) -> Body:
     where, shape = device.torch_device, config.model
-    rows, pages = min(TYPICAL_ROWS, config.max_batch), TYPICAL_TOKENS // PAGE_TOKENS
+    tokens = config.typical_tokens
+    rows, pages = min(TYPICAL_ROWS, config.max_batch), -(-tokens // PAGE_TOKENS)
     q = torch.ones((rows, shape.heads, shape.code_dim), dtype=torch.bfloat16, device=where)
     weights = torch.ones((rows, shape.heads), device=where)
     pool = torch.ones((rows * pages, PAGE_TOKENS, shape.code_dim), device=where).bfloat16()
     table = torch.arange(rows * pages, dtype=torch.int32, device=where).view(rows, pages)
-    lengths = torch.full((rows,), TYPICAL_TOKENS, dtype=torch.int32, device=where)
+    lengths = torch.full((rows,), tokens, dtype=torch.int32, device=where)
     logits = torch.empty((rows, config.context_tokens), device=where)
     columns = torch.empty((rows, shape.top_k), dtype=torch.int32, device=where)
 

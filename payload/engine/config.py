@@ -22,6 +22,7 @@ class ModelConfig:
         width: of the dense layers that make the attention's query.
         gate: values of the gate that weighs the heads.
         depth: how many dense layers the main stream runs beside the indexer; 0 = to be measured.
+        splits: parts in which the attention's query is summed (split-K).
         top_k: positions that attention sees.
         seed: of the code vectors.
     """
@@ -31,6 +32,7 @@ class ModelConfig:
     width: int = 512
     gate: int = 96
     depth: int = 12
+    splits: int = 1
     top_k: int = 64
     seed: int = 20_260_101
 
@@ -46,11 +48,15 @@ class ModelConfig:
 
 
 def default_model(device_type: str) -> ModelConfig:
-    """Return the shapes for `cpu` or `cuda`: production's 64 index heads where they are affordable.
+    """Return the shapes for `cpu` or `cuda`; depth 0 lets the machine decide.
 
-    Depth 0 lets the machine decide.
+    A GPU affords production's 64 index heads, and needs split-K to fill it: with 64 splits the
+    parts of a large batch take more than 1 MiB, where PyTorch's allocator begins its pool of large
+    blocks.
     """
-    return ModelConfig(depth=0, heads=64 if device_type == "cuda" else ModelConfig.heads)
+    if device_type == "cuda":
+        return ModelConfig(depth=0, heads=64, splits=64)
+    return ModelConfig(depth=0)
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,14 @@ class EngineConfig:
         max_batch: sequences that run at once.
         context_tokens: the longest context: prompt, program and reply.
         cache_pages: pages of each pool, the padding page included.
+        typical_tokens: the context for which the two branches are balanced.
     """
 
     model: ModelConfig = ModelConfig()
     max_batch: int = 48
     context_tokens: int = 4096
     cache_pages: int = 1024
+    typical_tokens: int = 640
 
     @property
     def pages_per_row(self) -> int:

@@ -49,25 +49,25 @@ def attention_query(
     *,
     out: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Project the dense results to queries of length sqrt(D), in two parts that are added.
+    """Project the dense results to queries of length sqrt(D), the second one by split-K.
 
     Args:
         last: `[B, W]`, the last dense result.
         before: `[B, W]`, the one before it.
         w_last: `[W, D]`, the projection of `last`.
         w_before: `[W, D]`, the projection of `before`.
-        out: the queries `[B, D]`; room for one part `[B, D]`; and the lengths `[B]` that the
-            queries had before, which nobody reads in inference.
+        out: the queries `[B, D]`; room for the parts `[splits, B, D]`; and the norms `[B]` that the
+            queries were divided by, which nobody reads in inference.
     """
-    query, part, norms = out
+    query, parts, norms = out
+    splits, rows, dim = parts.shape
     torch.mm(last, w_last, out=query)
-    torch.mm(before, w_before, out=part)
-    query.add_(part)
-    # On a GPU a temporary would be one more block that two streams may share; the part is used up.
-    length = part[:, :1]
-    torch.linalg.vector_norm(query, dim=1, keepdim=True, out=length)
-    norms.copy_(length.squeeze(1))
-    query.mul_(query.shape[1] ** 0.5).div_(length.add_(1e-6))
+    pieces = before.view(rows, splits, -1).transpose(0, 1)  # [splits, B, W / splits]
+    torch.bmm(pieces, w_before.view(splits, -1, dim), out=parts)
+    query.add_(parts.sum(dim=0))
+    norm = query.square().mean(dim=1).add_(1e-6).sqrt_()
+    query.div_(norm.unsqueeze(1))
+    norms.copy_(norm)
 
 
 def attend(query: Tensor, kv: Tensor, slots: Tensor, *, out: Tensor) -> Tensor:

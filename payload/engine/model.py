@@ -161,9 +161,10 @@ class GlassBox:
             device.launch(kernels.dense, before, weight, out=last)
             before, last, spare = last, spare, before
         norms = device.empty((rows,), torch.float32)
-        part = device.empty((rows, self._shape.code_dim), torch.float32)
+        shape = (self._shape.splits, rows, self._shape.code_dim)
+        parts = device.empty(shape, torch.float32)
         ends = (weights.query_last[layer], weights.query_before[layer])
-        results = (branch.query, part, norms)
+        results = (branch.query, parts, norms)
         device.launch(kernels.attention_query, before, spare, *ends, out=results)
         return branch.query
 

@@ -215,6 +215,23 @@ def test_the_flag_beats_the_variant_for_the_keys(make_engine, keys):
     assert set(formats.values()) == {"bf16" if keys else "fp8"}
 
 
+@pytest.mark.parametrize("shape", [{"splits": 64}, {"heads": 64}, {"depth": 5, "top_k": 16}])
+def test_other_shapes_of_the_model_give_the_same_answers(make_engine, shape):
+    config = replace(SMALL, model=replace(SMALL.model, **shape))
+    assembly = make_engine(runner="ordered_streams", config=config)
+    asked = bodies(5, seed=4)
+
+    heard = answers(assembly, asked)
+
+    assert [one.tokens for one in heard] == [right(assembly, body) for body in asked]
+
+
+@pytest.mark.parametrize("shape", [{"width": 500}, {"heads": 7}, {"splits": 3}, {"depth": 1}])
+def test_shapes_that_cannot_be_constructed_are_refused(make_engine, shape):
+    with pytest.raises(ValueError, match="width is 4 x code_dim"):
+        make_engine(config=replace(SMALL, model=replace(SMALL.model, **shape)))
+
+
 def test_triton_without_a_gpu_is_refused(make_engine):
     with pytest.raises(ValueError, match="needs a GPU"):
         make_engine(flags=Flags(triton_indexer=True))

@@ -62,8 +62,9 @@ def construct(
         ValueError: the shapes don't allow the construction.
     """
     dim, width = config.code_dim, config.width
-    if width != LIFTS * dim or dim % config.heads or config.depth < 2:
-        rules = f"width must be {LIFTS} x code_dim, heads divide code_dim, depth be at least 2"
+    divides = dim % config.heads == 0 and width % config.splits == 0
+    if width != LIFTS * dim or not divides or config.depth < 2:
+        rules = f"width is {LIFTS} x code_dim, heads and splits divide them, depth is at least 2"
         raise ValueError(f"{rules}: {config}")
     draw = torch.Generator().manual_seed(config.seed)
     word, position = _signs(vocabulary, dim, draw), _signs(positions, dim, draw)
