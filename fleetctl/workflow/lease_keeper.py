@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import TracebackType
 from typing import Self
 
-from fleetctl.errors import FleetError, HostError, LeaseHeld, NotRestored
+from fleetctl.errors import FleetError, HostError, InputError, LeaseHeld, NotRestored
 from fleetctl.host.agent_client import Agent, new_id
 from fleetctl.plan.planner import Plan
 from fleetctl.transaction.lease import LeaseRequest
@@ -52,7 +53,9 @@ class LeaseKeeper:
     ) -> None:
         """Restore and release; renewals go on until the host is back."""
         try:
-            if self._lost is None and not self._kept:
+            if self._lost is not None:
+                self._wait_for_dead_man()
+            elif not self._kept:
                 self.restored = self._release()
         finally:
             self.end_renewals()
@@ -80,6 +83,12 @@ class LeaseKeeper:
         self.end_renewals()
         agent.commit(self.request.id, transaction=self._transaction)
         self._kept = True
+
+    def _wait_for_dead_man(self) -> None:
+        """Let the host finish what it restores by itself: its lock is waited for."""
+        with contextlib.suppress(HostError, InputError):
+            # InputError: the dead-man was through already, and nothing of the run is held
+            self._agent.restore(run_id=self.request.run_id)
 
     def _release(self) -> Restored:
         try:
