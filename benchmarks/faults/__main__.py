@@ -11,15 +11,15 @@ import json
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.faults import inside, outside
 from benchmarks.faults.campaign import Order, run, table
-from benchmarks.faults.fault import Fault, Kind
+from benchmarks.faults.fault import Kind
 from benchmarks.faults.killing import Call, CallKind, killable_calls
 from benchmarks.faults.lab_site import open_lab
+from benchmarks.faults.log import Log
 from benchmarks.faults.plain import plain_site
 from benchmarks.faults.site import Site
 from fleetctl.lab import Lab
@@ -56,12 +56,12 @@ SMALL_DISK_KINDS: dict[str, Kind] = {
 def main() -> int:
     """Run a campaign; the exit code is the number of lost hosts, at most 100."""
     options = _options()
-    started_s = time.monotonic()
+    log = Log(Path(options.log) if options.log else None)
     with tempfile.TemporaryDirectory(prefix="fleetctl-faults-") as root:
-        faults = (_plain if options.plain else _lab)(options, Path(root))
-    lost = [fault for fault in faults if fault.is_lost]
-    minutes = (time.monotonic() - started_s) / 60
-    summary = f"{len(faults)} faults in {minutes:.0f} min, {len(lost)} hosts lost"
+        (_plain if options.plain else _lab)(options, Path(root), log)
+    faults = list(log.faults.values())
+    lost = sum(fault.is_lost for fault in faults)
+    summary = f"{len(faults)} faults, {lost} hosts lost"
     if options.json:
         json.dump([vars(fault) for fault in faults], sys.stdout)
     else:
@@ -69,7 +69,7 @@ def main() -> int:
     if options.write:
         page = Path(options.write)
         page.write_text(with_table(page.read_text(), f"{table(faults)}\n\n{summary}."))
-    return min(len(lost), 100)
+    return min(lost, 100)
 
 
 def with_table(page: str, text: str) -> str:
@@ -86,49 +86,53 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hosts", type=int, default=6, help="worked on at the same time")
     parser.add_argument("--plain", action="store_true", help="directories instead of lab hosts")
     parser.add_argument("--only", default="", help="kinds whose names contain this")
+    parser.add_argument("--log", default="", help="file of faults; those in it are not repeated")
     parser.add_argument("--write", default="", help="page whose table is replaced")
     parser.add_argument("--json", action="store_true", help="print every fault, not the table")
     return parser.parse_args()
 
 
-def _plain(options: argparse.Namespace, root: Path) -> list[Fault]:
+def _plain(options: argparse.Namespace, root: Path, log: Log) -> None:
     sites = [plain_site(root, f"plain-{number}") for number in range(options.hosts)]
-    orders = _kills(sites[0], options.faults, options)
     try:
-        return run(orders, sites, _report)
+        run(_left(_kills(sites[0], options.faults, options), log), sites, log.add)
     finally:
         for site in sites:
             site.close()
 
 
-def _lab(options: argparse.Namespace, root: Path) -> list[Fault]:
+def _lab(options: argparse.Namespace, root: Path, log: Log) -> None:
     try:
         sites = open_lab(root / "lab", options.hosts)
         small = open_lab(root / "small", max(1, options.hosts // 6), disk_bytes=SMALL_DISK_BYTES)
         others = _others(LAB_KINDS, options, share=0.30)
         on_small = _others(SMALL_DISK_KINDS, options, share=0.03)
         kills = _kills(sites[0], options.faults - len(others) - len(on_small), options)
-        faults = run([*others, *kills], sites, _report)
-        return faults + run(on_small, small, _report)
+        orders = [*others, *kills]
+        random.Random(options.seed).shuffle(orders)
+        run(_left(on_small, log), small, log.add)
+        run(_left(orders, log), sites, log.add)
     finally:
         for name in ("lab", "small"):
             Lab.at(root / name).down()
+
+
+def _left(orders: Sequence[Order], log: Log) -> list[Order]:
+    return [order for order in orders if order.key not in log.faults]
 
 
 def _kills(site: Site, count: int, options: argparse.Namespace) -> list[Order]:
     """Return `count` kills, spread evenly over all calls; every call once if there is room."""
     found = killable_calls(site)
     all_calls = [
-        Order(kind, _at(inject, call), options.seed)
+        Order(kind, str(call), _at(inject, call), options.seed)
         for kind, (inject, calls) in found.items()
         if options.only in kind
         for call in calls
     ]
     print(f"{len(all_calls)} calls to be killed at; {count} are tried", file=sys.stderr)
     step = max(1.0, len(all_calls) / max(count, 1))
-    chosen = [all_calls[int(i * step)] for i in range(min(count, len(all_calls)))]
-    random.Random(options.seed).shuffle(chosen)
-    return chosen
+    return [all_calls[int(i * step)] for i in range(min(count, len(all_calls)))]
 
 
 def _at(inject: CallKind, call: Call) -> Kind:
@@ -139,21 +143,10 @@ def _others(kinds: dict[str, Kind], options: argparse.Namespace, *, share: float
     chosen = {name: kind for name, kind in kinds.items() if options.only in name}
     each = max(1, round(options.faults * share / max(len(chosen), 1)))
     return [
-        Order(name, kind, options.seed * 1000 + number)
+        Order(name, str(number), kind, options.seed * 1000 + number)
         for number in range(each)
         for name, kind in chosen.items()
     ]
-
-
-def _report(fault: Fault) -> None:
-    took = "not back" if fault.seconds is None else f"{fault.seconds:.1f} s"
-    mark = "LOST" if fault.is_lost else "late" if fault.is_late else "ok"
-    text = f"{mark} {fault.site}: {fault.kind}, {fault.detail}: {took}"
-    print(text, *_shortened(fault.wrong), sep="\n    ", file=sys.stderr, flush=True)
-
-
-def _shortened(wrong: Sequence[str]) -> list[str]:
-    return [line[:300] for line in wrong[:5]]
 
 
 if __name__ == "__main__":

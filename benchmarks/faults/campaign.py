@@ -21,17 +21,24 @@ class Order:
 
     Attributes:
         kind: row of the table.
+        which: tells it from others of its kind.
         inject: does it.
         seed: of its dice.
     """
 
     kind: str
+    which: str
     inject: Kind
     seed: int
 
+    @property
+    def key(self) -> str:
+        """Return what tells it from every other fault of the campaign."""
+        return f"{self.kind}: {self.which}"
+
 
 def run(
-    orders: Iterable[Order], sites: Sequence[Site], report: Callable[[Fault], None]
+    orders: Iterable[Order], sites: Sequence[Site], report: Callable[[str, Fault], None]
 ) -> list[Fault]:
     """Inject every fault, each on the next site that is free; a lost site takes no more."""
     waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
@@ -51,7 +58,7 @@ def run(
                 continue
             with lock:
                 faults.append(fault)
-                report(fault)
+                report(order.key, fault)
             if fault.is_lost:
                 return
 
