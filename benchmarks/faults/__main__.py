@@ -95,7 +95,7 @@ def _options() -> argparse.Namespace:
 def _plain(options: argparse.Namespace, root: Path, log: Log) -> None:
     sites = [plain_site(root, f"plain-{number}") for number in range(options.hosts)]
     try:
-        run(_left(_kills(sites[0], options.faults, options), log), sites, log.add)
+        run(_left(_kills(sites[0], options.faults, options), log, options), sites, log.add)
     finally:
         for site in sites:
             site.close()
@@ -110,15 +110,16 @@ def _lab(options: argparse.Namespace, root: Path, log: Log) -> None:
         kills = _kills(sites[0], options.faults - len(others) - len(on_small), options)
         orders = [*others, *kills]
         random.Random(options.seed).shuffle(orders)
-        run(_left(on_small, log), small, log.add)
-        run(_left(orders, log), sites, log.add)
+        run(_left(on_small, log, options), small, log.add)
+        run(_left(orders, log, options), sites, log.add)
     finally:
         for name in ("lab", "small"):
             Lab.at(root / name).down()
 
 
-def _left(orders: Sequence[Order], log: Log) -> list[Order]:
-    return [order for order in orders if order.key not in log.faults]
+def _left(orders: Sequence[Order], log: Log, options: argparse.Namespace) -> list[Order]:
+    left = [order for order in orders if order.key not in log.faults]
+    return left[: max(0, options.faults - len(log.faults))]
 
 
 def _kills(site: Site, count: int, options: argparse.Namespace) -> list[Order]:

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.faults.fault import Fault
 
@@ -34,7 +35,6 @@ class Log:
         print(text, *wrong, sep="\n    ", file=sys.stderr, flush=True)
 
 
-def _fault(record: dict[str, object]) -> Fault:
-    wrong = record.pop("wrong")
-    assert isinstance(wrong, list)
-    return Fault(**record, wrong=tuple(wrong))  # type: ignore[arg-type] - as it was written
+def _fault(record: dict[str, Any]) -> Fault:
+    wrong = tuple(record.pop("wrong"))
+    return Fault(**record, wrong=wrong)
