@@ -34,8 +34,10 @@ SOCKET_PATH_LIMIT = 90
 CONTROL_DEADLINE_S = 20.0
 FORWARD_ATTEMPTS = 8
 LOOK_EVERY_S = 0.02
-# Runs a program until it ends or until stdin does, and ends with its exit code.
-_GUARD = """exec 3<&0
+# Runs a program until it ends or until stdin does, removes its folder, and ends with its exit code.
+_GUARD = """folder=$1
+shift
+exec 3<&0
 "$@" 3<&- </dev/null &
 program=$!
 { read -r end; kill "$program"; } <&3 >/dev/null 2>&1 &
@@ -44,6 +46,7 @@ exec 3<&- >/dev/null 2>&1
 wait "$program"
 code=$?
 kill "$guard"
+rm -rf -- "$folder"
 exit "$code"
 """
 
@@ -125,7 +128,7 @@ class OpensshConnection:
         try:
             yield "127.0.0.1", local_port
         finally:
-            self._control("cancel", f"127.0.0.1:{local_port}:{address}:{port}")
+            self._control("cancel", _forwarding(local_port, address, port))
 
     def check_alive(self, *, deadline_s: float) -> None:
         """Raise ConnectionLost unless the login shell answers in time."""
@@ -160,7 +163,7 @@ class OpensshConnection:
             # OpenSSH takes no port 0 here; should somebody be quicker, the next one is tried.
             with socket.create_server(("127.0.0.1", 0)) as probe:
                 local_port = int(probe.getsockname()[1])
-            if self._control("forward", f"127.0.0.1:{local_port}:{address}:{port}"):
+            if self._control("forward", _forwarding(local_port, address, port)):
                 return local_port
             if not self.is_open():
                 raise self._lost()
@@ -171,15 +174,18 @@ class OpensshConnection:
         )
 
     def _control(self, command: str, forwarding: str) -> bool:
-        done = subprocess.run(
-            self._master.client("-O", command, "-L", forwarding),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=CONTROL_DEADLINE_S,
-            env=_environment(),
-            start_new_session=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self._master.client("-O", command, "-L", forwarding),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=CONTROL_DEADLINE_S,
+                env=_environment(),
+                start_new_session=True,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise self._lost("the ssh master does not answer") from error
         return done.returncode == 0
 
     def _lost(self, why: str = "") -> ConnectionLost:
@@ -229,7 +235,7 @@ def _start(endpoint: Endpoint, *, hops: int, clock: Clock) -> Master:
     folder = _folder()
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     (folder / "config").write_text(config_text(endpoint, home), encoding="utf-8")
-    argv = ["/bin/sh", "-c", _GUARD, "sh", *master_argv(endpoint, folder)]
+    argv = ["/bin/sh", "-c", _GUARD, "sh", str(folder), *master_argv(endpoint, folder)]
     process = ProcessPipe(argv, environment=_environment())
     master = Master(process, folder)
     limit_s = (endpoint.connect_deadline_s + endpoint.auth_deadline_s) * hops
@@ -256,6 +262,11 @@ def _await_socket(
                 why="the login was not done within the connect and auth deadlines",
                 next_step=f"`ssh -v {endpoint.address} true` shows where it waits",
             )
+
+
+def _forwarding(local_port: int, address: str, port: int) -> str:
+    place = f"[{address}]" if ":" in address else address
+    return f"127.0.0.1:{local_port}:{place}:{port}"
 
 
 def _folder() -> Path:

@@ -17,20 +17,20 @@ from fleetctl.host.ssh_config import Resolved
 from fleetctl.host.ssh_forward import forwarded
 from fleetctl.host.ssh_login import Login, log_in
 from fleetctl.host.ssh_pipe import ChannelPipe
+from fleetctl.host.ssh_sessions import Sessions
 from fleetctl.host.ssh_socket import ByteStream, dial
 from fleetctl.host.ssh_watch import Watch
 from fleetctl.host.supervisor import Call, login_command
-
-CHANNEL_DEADLINE_S = 20.0
 
 
 class ParamikoConnection:
     """A `Connection` over a chain of paramiko logins, the last of which is the host."""
 
-    def __init__(self, endpoint: Endpoint, logins: tuple[Login, ...]) -> None:
+    def __init__(self, endpoint: Endpoint, logins: tuple[Login, ...], clock: Clock) -> None:
         self._name = endpoint.name
         self._logins = logins
         self._transport = logins[-1].transport
+        self._sessions = Sessions(self._transport, clock)
         self._is_closed = False
         self._watch = Watch(logins[-1], host_name=endpoint.name)
         self._watch.start()
@@ -49,16 +49,20 @@ class ParamikoConnection:
 
     def open(self, call: Call) -> ChannelPipe:
         """Start a supervised call in a session of its own."""
+        command = login_command(call)
         try:
-            channel = self._transport.open_session(timeout=CHANNEL_DEADLINE_S)
+            channel = self._sessions.open()
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._refused(call, error) from error
         try:
-            channel.exec_command(login_command(call))
-        except (paramiko.SSHException, EOFError, OSError) as error:
+            channel.exec_command(command)
+        except BaseException as error:
             channel.close()
-            raise self._refused(call, error) from error
-        return ChannelPipe(channel)
+            self._sessions.let_go(channel)
+            if isinstance(error, paramiko.SSHException | EOFError | OSError):
+                raise self._refused(call, error) from error
+            raise
+        return ChannelPipe(channel, self._sessions.let_go)
 
     def forward(
         self, port: int, *, address: str
@@ -84,6 +88,7 @@ class ParamikoConnection:
         """Close the logins, the host's first."""
         self._is_closed = True
         self._watch.stop()
+        self._sessions.close()
         for login in reversed(self._logins):
             login.close()
 
@@ -111,7 +116,7 @@ def connect_ssh(endpoint: Endpoint, *, gate: HandshakeGate, clock: Clock) -> She
     try:
         for host in refuse_beyond_paramiko(route_to(endpoint)):
             logins.append(_hop(host, endpoint, logins[-1:], gate=gate, clock=clock))
-        connection = ParamikoConnection(endpoint, tuple(logins))
+        connection = ParamikoConnection(endpoint, tuple(logins), clock)
     except BaseException:
         for login in reversed(logins):
             login.close()

@@ -171,22 +171,31 @@ def _ask_ssh(destination: Destination, config: Path | None) -> str:
         argv += ["-l", destination.user]
     if destination.port:
         argv += ["-p", str(destination.port)]
-    done = subprocess.run(
-        [*argv, "--", destination.host],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SSH_G_DEADLINE_S,
-        env={**os.environ, "LC_ALL": "C"},
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SshConfigRefused(
-            f"OpenSSH refuses its configuration for {destination.host}",
-            why=done.stderr.strip() or f"`ssh -G` ended with exit code {done.returncode}",
-            next_step=f"`ssh -G {destination.host}` must work; correct the file that it names",
+    try:
+        done = subprocess.run(
+            [*argv, "--", destination.host],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SSH_G_DEADLINE_S,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
         )
+    except subprocess.TimeoutExpired as error:
+        why = f"`ssh -G` took more than {SSH_G_DEADLINE_S:g} s; a `Match exec` may hang"
+        raise _refused(destination, why) from error
+    if done.returncode != 0:
+        why = done.stderr.strip() or f"`ssh -G` ended with exit code {done.returncode}"
+        raise _refused(destination, why)
     return done.stdout
+
+
+def _refused(destination: Destination, why: str) -> SshConfigRefused:
+    return SshConfigRefused(
+        f"OpenSSH refuses its configuration for {destination.host}",
+        why=why,
+        next_step=f"`ssh -G {destination.host}` must work; correct the file that it names",
+    )
 
 
 def _jumps(text: str, tokens: Mapping[str, str]) -> tuple[Destination, ...]:

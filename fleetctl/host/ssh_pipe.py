@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+from collections.abc import Callable
 
 import paramiko
 
@@ -22,10 +23,18 @@ SILENCES = 5
 
 
 class ChannelPipe:
-    """Stdin, stdout and stderr of one session; it holds the channel until `close`."""
+    """Stdin, stdout and stderr of one session; it holds the channel until `close`.
 
-    def __init__(self, channel: paramiko.Channel) -> None:
+    Args:
+        channel: the session, its command started.
+        let_go: takes the channel over when the pipe is closed.
+    """
+
+    def __init__(
+        self, channel: paramiko.Channel, let_go: Callable[[paramiko.Channel], None]
+    ) -> None:
         self._channel = channel
+        self._let_go = let_go
         self._silences = 0
         channel.settimeout(0.0)
         self._poll = select.poll()
@@ -70,9 +79,9 @@ class ChannelPipe:
         return Received(stdout, stderr, ended=is_over and not self._has_data())
 
     def close(self) -> None:
-        """Close the channel."""
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-            self._channel.close()
+        """Send end of file and let go of the channel."""
+        self.finish_input()
+        self._let_go(self._channel)
 
     def _patience_s(self, wait_s: float, *, sending: bool) -> float:
         if not sending:

@@ -162,6 +162,7 @@ class TestDeath:
     ):
         sshd = sshds.start()
         transport = open_transport(sshd.endpoint(), ssh_backend)
+        transport.run(["true"], deadline_s=30)  # so that sshd has all its processes
         servers = descendants(sshd.process.pid)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(
@@ -186,6 +187,7 @@ class TestDeath:
     ):
         sshd = sshds.start()
         transport = open_transport(sshd.endpoint(), ssh_backend)
+        transport.run(["true"], deadline_s=30)  # so that sshd has all its processes
         frozen = descendants(sshd.process.pid)
         signal_all(frozen, signal.SIGSTOP)
 
@@ -273,6 +275,7 @@ class TestGarbage:
                 transport.run(["sleep", "0.4"], stdin=b"x", deadline_s=deadline_s)
             except HostError as error:
                 made.append(error)
+        transport.close()
         gc.collect()
 
         files = [o for o in gc.get_objects() if isinstance(o, paramiko.channel.ChannelFile)]
