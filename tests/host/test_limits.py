@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import socket
 import subprocess
@@ -212,7 +213,8 @@ class TestDeath:
             " gate=HandshakeGate(), clock=SystemClock())\n"
             f"t.run(['sh', '-c', 'echo $$ >{tmp_path}/pid; exec sleep 600'], deadline_s=600)\n"
         )
-        with subprocess.Popen([sys.executable, "-c", script]) as controller:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        with subprocess.Popen([sys.executable, "-c", script], env=environment) as controller:
             program = pid_in(tmp_path / "pid")
             children = descendants(controller.pid)
             controller.send_signal(signal.SIGKILL)
@@ -220,6 +222,7 @@ class TestDeath:
         wait_until(lambda: not is_running(program))
         wait_until(lambda: not any(map(is_running, children)))
         wait_until(lambda: not any(map(is_running, descendants(sshd.process.pid))))
+        wait_until(lambda: list(tmp_path.glob("fleetctl-*")) == [])
 
     def test_forwarded_connections_end_with_the_connection(
         self, sshds: Sshds, open_transport: Open, ssh_backend: Backend
