@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,15 +136,15 @@ def share(tally: Counter[Word], *wanted: Word) -> float:
     return sum(tally[word] for word in wanted) / sum(tally.values())
 
 
-def false_alarms(count: int) -> list[str]:
-    """Return the table of verdicts when nothing differs."""
-    lines = [
+def false_alarms(count: int) -> Iterator[str]:
+    """Yield the table of verdicts when nothing differs."""
+    yield from (
         f"## Nothing differs (15 % in both arms): what `judge` says ({count} experiments each)",
         "",
         "| runs | ICC | history | false alarm | no effect | inconclusive | invalid |"
         " Fisher alone |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    )
     for runs, rho, history in (
         (3, 0.0, 0), (3, 0.05, 0), (3, 0.05, 12), (3, 0.1, 12),
         (6, 0.05, 0), (6, 0.05, 12), (8, 0.05, 12),
@@ -152,38 +152,34 @@ def false_alarms(count: int) -> list[str]:
         tally = words(World(BASE, rho, runs, history), count)
         alarm = share(tally, *MOVED)
         mark = "" if rho > 0.05 or alarm <= MOST_FALSE_ALARMS else " **too many**"
-        lines.append(
+        yield (
             f"| {runs} + {runs} | {rho:g} | {history or 'none'} | {alarm:.3f}{mark} |"
             f" {share(tally, Word.NO_EFFECT):.3f} | {share(tally, Word.INCONCLUSIVE):.3f} |"
             f" {share(tally, Word.INVALID):.3f} | {fisher_type1(BASE, rho, runs, 40):.3f} |"
         )
-    return lines
 
 
-def seen_effects(count: int) -> list[str]:
-    """Return the table of verdicts when the treatment helps."""
-    lines = [
+def seen_effects(count: int) -> Iterator[str]:
+    """Yield the table of verdicts when the treatment helps."""
+    yield from (
         f"## The treatment helps: what `judge` says ({count} experiments each)",
         "",
         "| 15 % to | runs | ICC | history | reduced | eliminated | worse | inconclusive |"
         " invalid |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    )
     for rate, runs, rho, history in (
         (0.05, 3, 0.0, 12), (0.05, 6, 0.05, 12), (0.075, 8, 0.0, 0),
         (0.0, 3, 0.05, 0), (0.0, 8, 0.0, 12), (0.02, 8, 0.0, 12), (0.02, 8, 0.05, 12),
     ):  # fmt: skip
         tally = words(World(rate, rho, runs, history), count)
         shares = " | ".join(f"{share(tally, word):.3f}" for word in TOLD)
-        lines.append(
-            f"| {100 * rate:g} % | {runs} + {runs} | {rho:g} | {history or 'none'} | {shares} |"
-        )
-    return lines
+        yield (f"| {100 * rate:g} % | {runs} + {runs} | {rho:g} | {history or 'none'} | {shares} |")
 
 
-def power_rows() -> list[str]:
-    """Return the table of runs needed: ours, the published one, and the simulated power."""
-    lines = [
+def power_rows() -> Iterator[str]:
+    """Yield the table of runs needed: ours, the published one, and the simulated power."""
+    yield from (
         "## Runs of 40 sessions per arm for 80 % power from 15 %",
         "",
         "Ours (published); then the power at our number by formula / by 40,000 simulated"
@@ -191,7 +187,7 @@ def power_rows() -> list[str]:
         "",
         "| to | " + " | ".join(f"ICC {rho:g}" for rho in RHOS) + " |",
         "| --- | --- | --- | --- |",
-    ]
+    )
     for rate, published in FACTS_TABLE.items():
         cells = []
         for rho, told in zip(RHOS, published, strict=True):
@@ -201,30 +197,46 @@ def power_rows() -> list[str]:
             cells.append(
                 f"{runs} ({told}): {power(BASE, rate, runs, assumed):.3f} / {simulated:.3f}"
             )
-        lines.append(f"| {100 * rate:g} % | " + " | ".join(cells) + " |")
-    return lines
+        yield (f"| {100 * rate:g} % | " + " | ".join(cells) + " |")
 
 
-def peeking_rows(count: int) -> list[str]:
-    """Return the table of peeking rules."""
-    lines = [
+def peeking_rows(count: int) -> Iterator[str]:
+    """Yield the table of peeking rules."""
+    yield from (
         f"## Peeking: 8 + 8 runs in drawn blocks, 12 history runs ({count} experiments each)",
         "",
         "| rule | truth | ICC | says an effect | mean runs per arm |",
         "| --- | --- | --- | --- | --- |",
-    ]
+    )
     for rho in (0.0, 0.05):
         naive = fisher_peeking(BASE, 40, 8, rho=rho)[-1]
-        lines.append(
-            f"| Fisher after every pair of runs (exact) | no effect | {rho:g} | {naive:.3f} | |"
-        )
+        yield (f"| Fisher after every pair of runs (exact) | no effect | {rho:g} | {naive:.3f} | |")
     for name, everywhere in (("declared looks 4, 6, 8", False), ("a look after every run", True)):
         for rate, rho in ((BASE, 0.0), (BASE, 0.05), (0.05, 0.0), (0.05, 0.05)):
             world = World(rate, rho, 8, 12, Order.RANDOMISED)
             said, runs = peeking(world, count, everywhere=everywhere)
             truth = "no effect" if rate == BASE else "15 % to 5 %"
-            lines.append(f"| {name} | {truth} | {rho:g} | {said:.3f} | {runs:.1f} |")
-    return lines
+            yield (f"| {name} | {truth} | {rho:g} | {said:.3f} | {runs:.1f} |")
+
+
+def everything(count: int) -> Iterator[str]:
+    """Yield the whole report, line by line as it comes about."""
+    yield from (
+        "# What the verdicts are worth",
+        "",
+        f"`python benchmarks/statistics/bench_verdicts.py --experiments {count}`, seed {SEED}.",
+        "Every experiment goes through the real `judge` with all guards. The standard error of a",
+        f"share near 0.05 is {(0.0475 / count) ** 0.5:.3f} with {count} experiments and"
+        f" {(0.0475 / (count // 4)) ** 0.5:.3f} with {count // 4}.",
+        "",
+    )
+    yield from false_alarms(count)
+    yield ""
+    yield from seen_effects(count // 2)
+    yield ""
+    yield from power_rows()
+    yield ""
+    yield from peeking_rows(count // 4)
 
 
 def main() -> None:
@@ -233,23 +245,10 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     began_s = time.perf_counter()
-    lines = [
-        "# What the verdicts are worth",
-        "",
-        f"`python benchmarks/statistics/bench_verdicts.py --experiments {options.experiments}`,"
-        f" seed {SEED}. Every experiment goes through the real `judge` with all guards;",
-        f"the standard error of a share is at most {0.5 / options.experiments**0.5:.3f}"
-        f" (of a share near 0.05: {(0.0475 / options.experiments) ** 0.5:.3f}).",
-        "",
-        *false_alarms(options.experiments),
-        "",
-        *seen_effects(options.experiments // 2),
-        "",
-        *power_rows(),
-        "",
-        *peeking_rows(options.experiments // 4),
-    ]
-    print("\n".join(lines))
+    lines = []
+    for line in everything(options.experiments):
+        print(line, flush=True)
+        lines.append(line)
     print(f"\n{time.perf_counter() - began_s:.0f} s")
     if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)

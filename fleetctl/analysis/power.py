@@ -20,7 +20,7 @@ from fleetctl.analysis.history import Dispersion
 
 MOST_RUNS = 100
 NEGLIGIBLE = 1e-9
-MOST_TOTALS = 150
+MOST_TOTALS = 80
 COMPLETE_FIX_SHARE = 0.2
 RHOS = (0.0, 0.02, 0.05)
 
@@ -106,7 +106,7 @@ def power(p1: float, p2: float, runs: int, assumed: Assumed) -> float:
 
 
 def _likely_totals(p: float, runs: int, assumed: Assumed) -> tuple[np.ndarray, np.ndarray]:
-    """Return totals that can happen, at most 300, and the probability of each."""
+    """Return totals that can happen, at most 160, and the probability of each."""
     pmf = total_pmf(p, assumed.rho, runs, assumed.sessions)
     likely = np.flatnonzero(pmf > NEGLIGIBLE)
     first, last = int(likely[0]), int(likely[-1]) + 1
