@@ -78,10 +78,10 @@ def test_ones_own_files_are_changed_and_restored_by_a_watcher(agent, home):
     before = (home / "file").stat()
     step = WriteFile(str(home / "file"), sha256(b"new"), None, sha256(b"old"))
 
-    applied = agent.apply(lease(1.5), new_id(), [step], {sha256(b"new"): b"new"})
+    applied = agent.apply(lease(4.0), new_id(), [step], {sha256(b"new"): b"new"})
     assert applied.granted.deadman == "watcher"
     assert (home / "file").read_bytes() == b"new"
-    deadline_s = time.monotonic() + 1.5 + 5
+    deadline_s = time.monotonic() + 4.0 + 5
     while (home / "file").read_bytes() != b"old" and time.monotonic() < deadline_s:
         time.sleep(0.05)
 
