@@ -83,12 +83,18 @@ def test_noise_before_the_command_is_not_output():
     assert (done.stdout, done.stderr) == (b"out", b"err")
 
 
-def test_noise_after_the_command_is_not_output(local: ShellTransport):
-    done = local.run(
-        ["sh", "-c", "(setsid sh -c 'sleep 0.3; echo late' &); echo out"], deadline_s=9
-    )
+def test_what_a_daemon_prints_after_its_program_is_not_output(
+    local: ShellTransport, tmp_path: Path
+):
+    # It holds the program's stdout, and prints only once the call has returned.
+    late = 'echo $$ >"$1/pid"; until [ -e "$1/returned" ]; do sleep 0.05; done; echo late'
+    script = 'setsid sh -c "$2" sh "$1" & until [ -s "$1/pid" ]; do sleep 0.05; done; echo out'
 
-    assert done.stdout == b"out\n"
+    done = local.run(["sh", "-c", script, "sh", str(tmp_path), late], deadline_s=30)
+
+    (tmp_path / "returned").touch()
+    assert (done.exit_code, done.stdout) == (0, b"out\n")
+    wait_until(lambda: not is_running(pid_in(tmp_path / "pid")))
 
 
 def test_a_login_shell_that_asks_a_question_is_quoted_and_its_command_never_runs(tmp_path: Path):
