@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
+import subprocess
+import sys
 import threading
 import tracemalloc
 import uuid
@@ -145,18 +146,25 @@ def test_a_supervisor_killed_on_the_host_is_a_lost_connection_and_not_an_exit_co
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
 
 
-def test_an_interrupt_ends_the_program_before_it_goes_on(local: ShellTransport, tmp_path: Path):
-    def interrupt() -> None:
-        pid_in(tmp_path / "pid")
-        _thread.interrupt_main()
+def test_an_interrupt_ends_the_program_before_it_goes_on(tmp_path: Path):
+    # In a process of its own: who runs these tests need not be in its main thread.
+    controller = (
+        "from fleetctl.clock import SystemClock\n"
+        "from fleetctl.host.local import connect_local\n"
+        "here = connect_local('here', clock=SystemClock())\n"
+        "try:\n"
+        f"    here.run(['sh', '-c', 'echo $$ >{tmp_path}/pid; exec sleep 600'], deadline_s=600)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    argv = [sys.executable, "-c", controller]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        program = pid_in(tmp_path / "pid")
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
 
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        local.run(["sh", "-c", f"echo $$ >{tmp_path}/pid; exec sleep 600"], deadline_s=600)
-    interrupter.join()
-
-    assert not is_running(pid_in(tmp_path / "pid"))
+    assert said == "interrupted\n"
+    assert not is_running(program)
 
 
 @pytest.mark.parametrize(
