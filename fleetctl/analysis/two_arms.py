@@ -116,9 +116,11 @@ def p_rate_below(xb: int, nb: int, xc: int, nc: int, ratio: float = 1.0) -> floa
     """
     control, treatment = (xb + 0.5, nb - xb + 0.5), (xc + 0.5, nc - xc + 0.5)
     # In the control's quantile the integrand is a step from 0 to 1 of unknown place and width,
-    # so the pieces end where the treatment's own quantiles lie.
+    # so the pieces end where the treatment's own quantiles lie; and at the control's, since an arm
+    # of few sessions has a posterior that rises like a root at 0 or 1.
     places = special.betaincinv(*treatment, _PIECES) / ratio
-    edges = np.concatenate([[0.0], special.betainc(*control, np.minimum(places, 1.0)), [1.0]])
+    steps = special.betainc(*control, np.minimum(places, 1.0))
+    edges = np.unique(np.concatenate([[0.0], steps, _PIECES, [1.0]]))
     half = np.diff(edges)[:, None] / 2
     quantile = edges[:-1, None] + half * (1 + _NODES)
     rate = special.betaincinv(*control, quantile)
