@@ -71,11 +71,11 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
     begun = 0
     number = 0
     for number, raw in enumerate(re.split(r"\r\n|\n|\r", text), 1):
-        line = raw.lstrip(_BLANKS)
-        if line[:1] in ("#", ";"):
+        if raw.lstrip(_BLANKS)[:1] in ("#", ";"):
             continue
         begun = number if joined is None else begun
-        line = line if joined is None else joined + line
+        # a continued line keeps its leading blanks: inside quotes they are part of the value
+        line = raw if joined is None else joined + raw
         if _ends_in_backslash(line):
             joined = line[:-1] + " "
             continue

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fleetctl.environment.files import DiskFiles, FileMap, Link, Overlay, read, resolved
@@ -67,6 +67,8 @@ def lay_out(root: Path, unit: str, found: dict) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(unit=BODY, found=DROP_INS)
+@example(unit='Environment="A=open \\\n  "A=x y"', found={})
+@example(unit='Environment="A=a\\\n\tb" \\\n  B=c', found={})
 def test_the_environment_is_the_one_systemd_computes(unit, found, systemd, judge, readable):
     root = Path(tempfile.mkdtemp(dir=readable))
     lay_out(root, unit, found)
