@@ -77,7 +77,7 @@ MOST_VALUES = 20  # of one text that are reported; a runaway reply may hold a mi
 _SOUND_FORM = frozenset({"schema_unusable"})
 _UNREADABLE = frozenset(
     {"ngram_loop", "compressible", "replacement_chars", "control_bytes", "script_switch"}
-    | {"script_salad"}
+    | {"script_salad", "symbol_soup"}
 )
 
 _ENDED_FLAGS = {
@@ -192,7 +192,8 @@ def _owner(value: str, truth: Truth) -> str:
 
 
 def _garbage_flags(reply: Reply, prompt: str, limits: GarbageLimits) -> Iterator[Finding]:
-    for flag in sorted(garbage_flags(reply.content, prompt=prompt, limits=limits)):
+    is_cut = reply.finish_reason == "length"
+    for flag in sorted(garbage_flags(reply.content, prompt=prompt, limits=limits, is_cut=is_cut)):
         yield Finding(flag, reply.content[:80])
 
 

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fleetctl.trial.soup import is_symbol_soup
+
 _WORDS = re.compile(r"[A-Za-z0-9_]+|\S")
 _LOOK_AT_CHARS = 200_000  # a loop shows within this; the rest of a runaway text costs time only
 
@@ -29,6 +31,9 @@ class GarbageLimits:
         script_letters: letters of a script that the prompt doesn't use.
         script_share: and their share of all letters.
         mixed_scripts: number of scripts in one text that make a salad.
+        soup_share: of symbols among a text's characters that make it a soup,
+        soup_unpaired: with so many brackets and quotes that do not pair,
+        soup_chars: in a text of at least this length.
     """
 
     ngram_words: int = 20
@@ -38,21 +43,43 @@ class GarbageLimits:
     script_letters: int = 8
     script_share: float = 0.2
     mixed_scripts: int = 4
+    soup_share: float = 0.15
+    soup_unpaired: int = 2
+    soup_chars: int = 24
 
 
-def garbage_flags(text: str, *, prompt: str, limits: GarbageLimits) -> frozenset[str]:
+def garbage_flags(
+    text: str, *, prompt: str, limits: GarbageLimits, is_cut: bool = False
+) -> frozenset[str]:
     """Return the signs in a text, each as a flag.
 
     Args:
         text: all of a reply's content.
         prompt: what the request contained; characters and scripts seen there are no sign.
         limits: thresholds.
+        is_cut: the reply ran out of tokens.
     """
     if not text:
         return frozenset()
-    return frozenset(_repetition_flags(text[:_LOOK_AT_CHARS], limits)) | frozenset(
-        _character_flags(text, prompt, limits)
+    beginning = text[:_LOOK_AT_CHARS]
+    return frozenset(
+        (
+            *_repetition_flags(beginning, limits),
+            *_soup_flags(beginning, limits, is_cut=is_cut or len(text) > _LOOK_AT_CHARS),
+            *_character_flags(text, prompt, limits),
+        )
     )
+
+
+def _soup_flags(text: str, limits: GarbageLimits, *, is_cut: bool) -> Iterator[str]:
+    if is_symbol_soup(
+        text,
+        share=limits.soup_share,
+        unpaired=limits.soup_unpaired,
+        chars=limits.soup_chars,
+        is_cut=is_cut,
+    ):
+        yield "symbol_soup"
 
 
 def _repetition_flags(text: str, limits: GarbageLimits) -> Iterator[str]:
