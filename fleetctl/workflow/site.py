@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from fleetctl.errors import InputError
 from fleetctl.spec.arms import Arm
-from fleetctl.spec.inventory import Inventory
+from fleetctl.spec.inventory import Host, Inventory
 from fleetctl.workflow.edges import Reached
 
 
@@ -58,6 +58,69 @@ def sites_of(hosts: Iterable[Reached]) -> tuple[Site, ...]:
         Site(tuple(sorted(group, key=lambda host: host.host.restart_order)))
         for group in groups.values()
     )
+
+
+@dataclass(frozen=True)
+class NamedSite:
+    """A site as the inventory says it, before anybody has connected.
+
+    Attributes:
+        hosts: names, in the order in which they are restarted.
+        block: what makes its hosts equal to others: class, GPU, driver and tree version.
+        machine: sites of one machine disturb each other.
+    """
+
+    hosts: tuple[str, ...]
+    block: str
+    machine: str
+
+    @property
+    def name(self) -> str:
+        """The host's name, or the names joined."""
+        return "+".join(self.hosts)
+
+
+EQUAL_BY = ("class", "gpu", "driver", "tree_version")
+
+
+def named_sites(inventory: Inventory, target: str) -> tuple[NamedSite, ...]:
+    """Return the sites of a target in inventory order.
+
+    Raises:
+        InputError: nothing has that name.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in inventory.select(target):
+        groups.setdefault(inventory.hosts[name].router_url or f"host {name}", []).append(name)
+    return tuple(_named(inventory, names) for names in groups.values())
+
+
+def _named(inventory: Inventory, names: Sequence[str]) -> NamedSite:
+    ordered = sorted(names, key=lambda name: inventory.hosts[name].restart_order)
+    blocks = [_block(inventory.hosts[name]) for name in ordered]
+    machine = inventory.hosts[ordered[-1]].labels.get("machine", "+".join(ordered))
+    return NamedSite(tuple(ordered), " + ".join(blocks), machine)
+
+
+def _block(host: Host) -> str:
+    known = [f"{label}={host.labels[label]}" for label in EQUAL_BY if label in host.labels]
+    return " ".join(known) or "unlabelled"
+
+
+def find_site(inventory: Inventory, target: str, name: str) -> NamedSite:
+    """Return the site of that name.
+
+    Raises:
+        InputError: the target has none.
+    """
+    sites = {site.name: site for site in named_sites(inventory, target)}
+    if name not in sites:
+        raise InputError(
+            f"{target} has no site called {name}",
+            why=f"its sites are {', '.join(sites)}",
+            next_step="name one of them",
+        )
+    return sites[name]
 
 
 def by_machine(sites: Sequence[Site]) -> tuple[tuple[Site, ...], ...]:
