@@ -137,7 +137,7 @@ def matrix(
     from fleetctl.report.matrix import as_json as matrix_json
     from fleetctl.report.matrix import render
     from fleetctl.store.history import History
-    from fleetctl.workflow.judging import matching_dispersion
+    from fleetctl.workflow.judgement import matching_dispersion
     from fleetctl.workflow.matrix import read_matrix, report_matrix, run_matrix
 
     console = Console()
@@ -170,7 +170,7 @@ def aa(
     from fleetctl.store.history import History
     from fleetctl.workflow.aa import record_of, run_aa
     from fleetctl.workflow.experiment import read
-    from fleetctl.workflow.judging import matching_dispersion
+    from fleetctl.workflow.judgement import matching_dispersion
 
     console = Console()
     asked = read(spec)

@@ -225,22 +225,35 @@ class Trials(Value):
 
     Attributes:
         runs: trials per arm.
-        order: `interleaved` alternates in random blocks; `blocks` (AAABBB) has to be forced.
-        stop: `fixed` runs them all; `sequential` may stop at one of the `looks`.
+        order: `interleaved` cancels a linear drift; `randomised` draws each block of two and two,
+            which the e-value of undeclared looks needs; `blocks` (AAABBB) has to be forced.
+        stop: `fixed` runs them all; `sequential` ends at the first of the `looks` that decides,
+            and draws its order.
         looks: numbers of runs per arm at which the result may be looked at.
         seed: of the order and of the workload; recorded with the run.
         boot_per_run: restart the service before every trial, also when nothing differs.
     """
 
     runs: int = Field(default=3, gt=0, le=1000)
-    order: Literal["interleaved", "blocks"] = "interleaved"
+    order: Literal["interleaved", "randomised", "blocks"] = "interleaved"
     stop: Literal["fixed", "sequential"] = "fixed"
     looks: tuple[int, ...] = ()
     seed: int = Field(default=0, ge=0)
     boot_per_run: bool = True
 
+    @model_validator(mode="before")
+    @classmethod
+    def _sequential_is_randomised(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("stop") == "sequential":
+            return {"order": "randomised", **value}
+        return value
+
     @model_validator(mode="after")
     def _looks_fit(self) -> Trials:
+        if self.stop == "sequential" and self.order != "randomised":
+            raise ValueError(
+                '`stop = "sequential"` needs order = "randomised": an early look trusts the draw'
+            )
         if self.stop == "sequential" and not self.looks:
             raise ValueError('`stop = "sequential"` needs `looks`, such as looks = [4, 6, 8]')
         if list(self.looks) != sorted(set(self.looks)) or any(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleetctl.analysis.design import Order, Slot, schedule
+from fleetctl.analysis.design import Order, Slot, letters_of, schedule
 from fleetctl.errors import InputError
 from fleetctl.spec.arms import Arms, arms_of
 from fleetctl.spec.experiment import Experiment
@@ -18,6 +18,7 @@ from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.facts import TrialFacts
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
 from fleetctl.workflow.job import Job, job_of
+from fleetctl.workflow.looks import ORDER, Looks
 from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.reach import reached
 from fleetctl.workflow.site import sites_of
@@ -72,8 +73,18 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
         plans = plan_all(edges, inventory, sites_of(hosts), job)
         folder = open_folder(edges, job, plans)
         slots = deal_runs(plans, asked)
+        looks = Looks(edges, folder, asked.experiment, letters_by_site(slots))
+        folder.write_json(ORDER, looks.planned)
         with folder.claimed():
-            return measure_sites(edges, folder, job, plans, slots, keep="treatment" if keep else "")
+            measured = measure_sites(
+                edges, folder, job, plans, slots, keep="treatment" if keep else "", ending=looks
+            )
+    return replace(measured, facts=looks.judged)
+
+
+def letters_by_site(slots: Mapping[str, Sequence[Slot]]) -> dict[str, str]:
+    """Return each site's order as people write it; A is the control."""
+    return {site: letters_of(each) for site, each in slots.items()}
 
 
 def deal_runs(plans: Sequence[SitePlan], asked: Asked) -> dict[str, tuple[Slot, ...]]:
@@ -124,15 +135,18 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
         for host in hosts:
             _settle(edges, folder, host)
         plans = plan_all(edges, inventory, sites_of(hosts), asked.job)
+        dealt = deal_runs(plans, asked)
+        looks = Looks(edges, folder, asked.experiment, letters_by_site(dealt))
+        looks.remember(done.values())
         rest = {
             site: [slot for slot in slots if (site, slot.position) not in done]
-            for site, slots in deal_runs(plans, asked).items()
+            for site, slots in dealt.items()
+            if not looks.is_enough
         }
         folder.record(edges.clock.now_s(), "resumed", trials_done=len(done))
         edges.talk.say(f"resuming {folder.run_id}: {len(done)} trial(s) are done")
-        measured = measure_sites(edges, folder, asked.job, plans, rest)
-    facts = (*done.values(), *measured.facts)
-    return asked, Measured(folder, facts, measured.restored)
+        measured = measure_sites(edges, folder, asked.job, plans, rest, ending=looks)
+    return asked, replace(measured, facts=looks.judged)
 
 
 def finished_trials(folder: RunFolder) -> dict[tuple[str, int], TrialFacts]:

@@ -128,8 +128,17 @@ def guard_facts(
     *,
     given_up_runs: int,
     perturbing: Iterable[str],
+    deviation: str | None = None,
 ) -> GuardFacts:
-    """Return everything beside the counts that decides whether the arms may be compared."""
+    """Return everything beside the counts that decides whether the arms may be compared.
+
+    Args:
+        experiment: what was declared.
+        facts: the trials.
+        given_up_runs: planned runs per arm that will not be made any more.
+        perturbing: observers that are known to move the rate.
+        deviation: how the executed order differs from the planned one; see `order_deviation`.
+    """
     observers = tuple(observer.name for observer in experiment.observer)
     ordered = in_order(facts)
     return GuardFacts(
@@ -138,18 +147,33 @@ def guard_facts(
         differences=effective_differences(ordered, observers),
         observers=_on_in_both(experiment, ordered),
         perturbing=tuple(perturbing),
-        orders=_orders(ordered),
+        orders=tuple(executed_orders(ordered).values()),
+        order_deviation=deviation,
         given_up_runs=given_up_runs,
         forced=frozenset(experiment.experiment.forced),
     )
 
 
-def _orders(facts: Sequence[TrialFacts]) -> tuple[str, ...]:
-    """Return the executed order on each host as people write it; A is the control."""
+def executed_orders(facts: Sequence[TrialFacts]) -> dict[str, str]:
+    """Return the executed order on each site as people write it; A is the control."""
     letters: dict[str, str] = {}
-    for fact in facts:
+    for fact in in_order(facts):
         letters[fact.host] = letters.get(fact.host, "") + "AB"[ARMS.index(fact.arm)]
-    return tuple(letters.values())
+    return letters
+
+
+def order_deviation(planned: Mapping[str, str], facts: Sequence[TrialFacts]) -> str | None:
+    """Return how the trials so far left the planned order; None where no plan is known.
+
+    A run that ended early kept its order as far as it went.
+    """
+    if not planned:
+        return None
+    return "; ".join(
+        f"{site} was to run {planned.get(site) or 'nothing'} and ran {letters}"
+        for site, letters in executed_orders(facts).items()
+        if not planned.get(site, "").startswith(letters)
+    )
 
 
 def effective_differences(

@@ -16,7 +16,7 @@ from fleetctl.workflow.job import Job
 from fleetctl.workflow.prepare import SitePlan, check_on_host, plan_site
 from fleetctl.workflow.restored import RestoredProof
 from fleetctl.workflow.site import Site, by_machine, check_layout
-from fleetctl.workflow.site_run import SiteRun
+from fleetctl.workflow.site_run import AllTrials, Ending, SiteRun
 
 _GRAVITY = (
     ExitCode.INTERRUPTED,
@@ -88,6 +88,7 @@ def measure_sites(
     slots: Mapping[str, Sequence[Slot]],
     *,
     keep: str = "",
+    ending: Ending | None = None,
 ) -> Measured:
     """Make every site's trials, those of one machine one after the other, the rest at once.
 
@@ -98,6 +99,7 @@ def measure_sites(
         plans: of every site.
         slots: the trials of each site, by its name; a site without any is left alone.
         keep: name of the arm that stays on the sites; empty restores them.
+        ending: says when no further trial has to be made; None makes them all.
 
     Raises:
         FleetError: the gravest one, after every host was restored.
@@ -112,6 +114,7 @@ def measure_sites(
             job,
             prefix="" if len(plans) == 1 else f"{plan.site.name}-",
             keep=keep,
+            ending=ending or AllTrials(),
         )
         for plan in chosen
     }

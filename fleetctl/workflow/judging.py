@@ -6,28 +6,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.counts import Run
 from fleetctl.analysis.guards import GuardFacts
-from fleetctl.analysis.history import AaRecord, Dispersion, pool
+from fleetctl.analysis.history import AaRecord
 from fleetctl.analysis.judgement import Judgement
-from fleetctl.analysis.verdict import judge
 from fleetctl.report.as_json import as_json
 from fleetctl.report.document import Report, TrialLine, build
 from fleetctl.report.markdown import render as render_markdown
+from fleetctl.report.numbers import count
 from fleetctl.report.terminal import render as render_terminal
 from fleetctl.spec.experiment import Experiment
-from fleetctl.spec.experiment import History as ControlHistory
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.experiment import Asked
-from fleetctl.workflow.facts import (
-    TrialFacts,
-    arm_counts,
-    design_of,
-    effective_differences,
-    guard_facts,
-    in_order,
-)
+from fleetctl.workflow.facts import TrialFacts, arm_counts, effective_differences, in_order
+from fleetctl.workflow.judgement import judge_trials
+from fleetctl.workflow.looks import ORDER, decided_by
 
 
 @dataclass(frozen=True)
@@ -48,22 +42,7 @@ def judge_run(
     """Judge a run, and write and return its report."""
     experiment = asked.experiment
     ordered = in_order(facts)
-    guards = guard_facts(
-        experiment,
-        ordered,
-        given_up_runs=0,
-        perturbing=history.perturbing_observers(),
-    )
-    control = arm_counts(ordered, "control")
-    if asked.arms.history is not None:
-        control, guards = _historical(asked.arms.history, guards)
-    judgement = judge(
-        control,
-        arm_counts(ordered, "treatment"),
-        design=design_of(experiment),
-        guards=guards,
-        history=matching_dispersion(history, ordered),
-    )
+    judgement, guards = judge_trials(experiment, ordered, history, planned_order(folder))
     report = build(
         judgement,
         [_line(fact, position) for position, fact in enumerate(ordered)],
@@ -71,20 +50,34 @@ def judge_run(
         name=experiment.name,
         hypothesis=experiment.experiment.hypothesis,
         run_id=folder.run_id,
-        notes=notes,
+        notes=(*notes, *_notes_of_looks(folder, experiment)),
     )
     write_report(folder, report, judgement)
     _remember(history, experiment, folder, ordered, guards, judgement)
     return Judged(judgement, report)
 
 
-def matching_dispersion(history: History, facts: Sequence[TrialFacts]) -> Dispersion | None:
-    """Return the dispersion of stored A/A runs of the same host class and workload."""
-    classes = {(fact.host_class, fact.workload_sha256) for fact in facts}
-    if len(classes) != 1:
-        return None
-    ((host_class, workload),) = classes
-    return pool(history.aa_records(), host_class=host_class, workload_sha256=workload)
+def planned_order(folder: RunFolder) -> dict[str, str]:
+    """Return the order that was planned for each site; empty for a run that recorded none."""
+    return dict(folder.read_table(ORDER)) if folder.has(ORDER) else {}
+
+
+def _notes_of_looks(folder: RunFolder, experiment: Experiment) -> list[str]:
+    """Return what a reader must know of a run that ended at a look."""
+    names = decided_by(folder)
+    if names is None:
+        return []
+    planned = count(experiment.trials.runs, "planned run")
+    notes = [f"ended early: a declared look decided before the {planned} per arm were made"]
+    late = [
+        trial
+        for event in folder.events()
+        if event.kind == "trial" and not event.facts.get("again")
+        if (trial := str(event.facts.get("trial"))) not in names
+    ]
+    if late:
+        notes.append(f"under way when the look decided, so not counted: {', '.join(late)}")
+    return notes
 
 
 def write_report(folder: RunFolder, report: Report, judgement: Judgement) -> None:
@@ -94,11 +87,6 @@ def write_report(folder: RunFolder, report: Report, judgement: Judgement) -> Non
     folder.write("report.md", render_markdown(report).encode())
     found = {"verdict": str(judgement.word), **as_json(report)}
     folder.write("report.json", (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def _historical(control: ControlHistory, guards: GuardFacts) -> tuple[ArmCounts, GuardFacts]:
-    run = Run(control.corrupted, control.sessions, trial="history")
-    return ArmCounts("control", (run,)), replace(guards, historical_control=True)
 
 
 def _line(fact: TrialFacts, position: int) -> TrialLine:

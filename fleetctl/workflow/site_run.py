@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fleetctl.analysis.design import Slot
 from fleetctl.errors import ExitCode, FleetError, NotRestored, RestoreConflict, StoreError
@@ -25,6 +26,28 @@ from fleetctl.workflow.restored import RestoredProof, prove_restored
 _ATTEMPTS = 2
 
 
+class Ending(Protocol):
+    """Says when a run has its answer; sites ask it from several threads."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no further trial has to be made."""
+        ...
+
+    def after(self, fact: TrialFacts) -> None:
+        """Take a trial that was made."""
+        ...
+
+
+class AllTrials:
+    """Every planned trial is made."""
+
+    is_enough = False
+
+    def after(self, fact: TrialFacts) -> None:
+        """Take a trial that was made."""
+
+
 @dataclass
 class SiteRun:
     """What one site does in a run.
@@ -33,6 +56,7 @@ class SiteRun:
         slots: the trials to make, in order.
         prefix: of trial names, where several sites measure.
         keep: name of the arm that stays on the site, committed; empty restores it.
+        ending: says when no further trial has to be made.
         facts: of the trials made so far.
         restored: what was shown about each host afterwards.
         kept: hosts whose change was committed: a later failure does not bring them back.
@@ -45,6 +69,7 @@ class SiteRun:
     job: Job
     prefix: str = ""
     keep: str = ""
+    ending: Ending = field(default_factory=AllTrials)
     facts: list[TrialFacts] = field(default_factory=list)
     restored: list[RestoredProof] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
@@ -79,6 +104,8 @@ class SiteRun:
         with ExitStack() as stack:
             prepared = [self._hold(stack, index) for index in range(len(self.plan.hosts))]
             for slot in self.slots:
+                if self.ending.is_enough:
+                    break
                 self._trial(prepared, slot)
             if self.keep:
                 self._keep(prepared)
@@ -118,6 +145,7 @@ class SiteRun:
             self._record("trial", trial=name, slot=slot.position, line=facts.line, again=again)
             if not again:
                 self.facts.append(facts)
+                self.ending.after(facts)
                 return
             self.edges.talk.say(f"  trial {name} is made again: {facts.void_because[0]}")
 

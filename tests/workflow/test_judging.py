@@ -1,0 +1,190 @@
+"""A run judged from what its folder holds: the right word, and all that must stand beside it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.analysis.judgement import Flag, Word
+from fleetctl.store.history import History
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.experiment import read
+from fleetctl.workflow.judging import judge_run
+from fleetctl.workflow.looks import ORDER
+from tests.fakes.recorded_trials import trials
+
+FLAG = '[env]\nA = "0"\n[control]\nenv = { A = "1" }\n'
+BUG = {"A": [6, 5, 7, 6, 4, 8, 6, 6], "B": [0] * 8}
+ORDER_OF_8 = "ABBA" * 4
+FIX = {"A": [10, 9, 11, 10], "B": [0] * 4}
+ORDER_OF_4 = "ABBA" * 2
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs", "r", {})
+
+
+def judged(folder: RunFolder, facts, body: str = FLAG, *, head: str = "", runs: int = 4):
+    spec = folder.path / "e.toml"
+    trials_table = "" if "[trials]" in body else f"[trials]\nruns = {runs}\n"
+    spec.write_text(f'[experiment]\nname = "e"\ntarget = "t"\n{head}\n{body}\n{trials_table}')
+    return judge_run(folder, read(spec), facts, History(folder.path.parent), ())
+
+
+def report_of(folder: RunFolder) -> str:
+    return (folder.path / "report.txt").read_text(encoding="utf-8")
+
+
+def test_a_sound_run_is_judged_and_its_report_says_the_same_in_every_form(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_8})
+
+    found = judged(folder, trials(ORDER_OF_8, BUG), runs=8)
+
+    assert found.judgement.word is Word.ELIMINATED
+    assert found.judgement.flags == ()
+    assert report_of(folder).startswith("ELIMINATED: ")
+    assert "ELIMINATED" in (folder.path / "report.md").read_text()
+    assert json.loads((folder.path / "report.json").read_text())["verdict"] == "eliminated"
+    checks = {check.name: check.passed for check in found.judgement.checks}
+    assert checks["order_deviates"] is True
+    assert checks["blocked_order"] is True
+
+
+def test_an_order_that_was_not_kept_voids_and_both_orders_are_shown(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+
+    found = judged(folder, trials("AB" * 4, FIX))
+
+    assert (found.judgement.word, found.judgement.reason) == (Word.INVALID, "order_deviates")
+    assert "h was to run ABBAABBA and ran ABABABAB" in report_of(folder)
+
+
+def test_a_site_that_was_not_to_run_is_a_deviation_too(folder):
+    folder.write_json(ORDER, {"other": ORDER_OF_4})
+
+    assert judged(folder, trials(ORDER_OF_4, FIX)).judgement.reason == "order_deviates"
+
+
+def test_a_run_of_which_no_order_was_recorded_is_not_blamed_for_it(folder):
+    checks = judged(folder, trials(ORDER_OF_4, FIX)).judgement.checks
+
+    assert {c.name: c.passed for c in checks}["order_deviates"] is None
+
+
+def test_a_run_whose_sessions_were_all_lost_is_given_up_and_makes_no_peek_of_the_rest(folder):
+    folder.write_json(ORDER, {"h": "ABBAABBA"})
+    facts = trials("ABBAABBA", {"A": [6, 5, 7, 6], "B": [1, 1, 0, 1]})
+    facts[-1] = replace(facts[-1], counted=0, corrupted=0, infra=40, counts={"infra": 40})
+
+    found = judged(folder, facts).judgement
+
+    assert Flag.PEEKED not in found.flags
+    assert found.numbers.comparison.level == pytest.approx(0.05)
+    assert (found.word, found.reason) == (Word.INVALID, "infra")
+
+
+def test_a_run_that_is_not_over_is_a_peek(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+
+    found = judged(folder, trials("ABBAAB", FIX)).judgement
+
+    assert Flag.PEEKED in found.flags
+    assert "peeked" in report_of(folder)
+
+
+def test_arms_in_blocks_are_judged_only_when_forced_and_then_labelled(folder):
+    facts = trials("A" * 4 + "B" * 4, FIX)
+    blocks = FLAG + '[trials]\nruns = 4\norder = "blocks"\n'
+
+    forced = judged(folder, facts, blocks, head='forced = ["blocks"]').judgement
+
+    assert forced.word is Word.REDUCED
+    assert Flag.BLOCKED_ORDER in forced.flags
+    assert "blocked order: all runs of one arm came first" in report_of(folder)
+    assert judged(folder, facts).judgement.reason == "blocked_order"
+
+
+def test_a_control_from_another_day_is_named_in_the_first_sentence(folder):
+    history = '[env]\nA = "0"\n[control]\nhistory = { corrupted = 18, sessions = 120 }\n'
+
+    found = judged(folder, trials("BBB", {"B": [2, 2, 5]}), history, runs=3)
+
+    assert found.judgement.word is Word.INCONCLUSIVE
+    assert Flag.HISTORICAL_CONTROL in found.judgement.flags
+    assert "against a control from another day" in report_of(folder).splitlines()[0]
+
+
+def test_a_load_that_never_reached_its_trigger_gives_not_exercised(folder):
+    facts = trials(ORDER_OF_4, FIX)
+    facts[0] = replace(facts[0], missed_triggers=("the largest batch was 1, the fault needs 2",))
+
+    found = judged(folder, facts).judgement
+
+    assert (found.word, found.reason) == (Word.INVALID, "not_exercised")
+    assert Flag.NOT_EXERCISED in found.flags
+    assert "the load never reached its declared trigger" in report_of(folder).splitlines()[0]
+    assert "the largest batch was 1, the fault needs 2" in report_of(folder)
+
+
+OBSERVER = FLAG + '[[observer]]\nflag = "A"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("concurrency", "lower concurrency"), ("tokens", "fewer tokens"), ("rounds", "fewer rounds")],
+)
+def test_a_slow_observer_that_thins_the_load_is_called_out_by_name(folder, name, told):
+    facts = [
+        replace(fact, exposure={**fact.exposure, name: fact.exposure[name] * 0.8})
+        if fact.arm == "treatment"
+        else fact
+        for fact in trials(ORDER_OF_4, FIX)
+    ]
+
+    found = judged(folder, facts, OBSERVER).judgement
+
+    assert (found.word, found.reason) == (Word.INVALID, f"exposure_{name}")
+    report = report_of(folder)
+    assert told in report.splitlines()[0]
+    assert "observer A" in report
+
+
+def test_an_observer_that_moved_the_rate_taints_later_runs_that_have_it_on(folder, tmp_path):
+    judged(folder, trials(ORDER_OF_4, FIX), OBSERVER)
+    later = RunFolder.create(tmp_path / "runs", "later", {})
+    both_on = [
+        replace(fact, processes=({"A": "1", "B": fact.arm},)) for fact in trials(ORDER_OF_4, FIX)
+    ]
+    body = '[env]\nB = "0"\n[control]\nenv = { B = "1" }\n[[observer]]\nflag = "A"\n'
+
+    found = judged(later, both_on, body).judgement
+
+    assert (found.word, found.reason) == (Word.INVALID, "perturbing_observer")
+    assert Flag.PERTURBING_OBSERVER in found.flags
+
+
+def test_equal_arms_are_remembered_as_an_a_a_run_and_lend_their_dispersion(folder, tmp_path):
+    same = {"A": [6, 2, 9, 5], "B": [7, 3, 5, 8]}
+    equal = [replace(fact, processes=({"A": "1"},)) for fact in trials("ABBAABBA", same)]
+    first = judged(folder, equal, FLAG.replace('"0"', '"1"')).judgement
+    later = RunFolder.create(tmp_path / "runs", "later", {})
+
+    second = judged(later, trials(ORDER_OF_4, FIX)).judgement
+
+    assert first.word not in {Word.REDUCED, Word.WORSE, Word.ELIMINATED}
+    assert Flag.HISTORY_USED in second.flags
+    assert second.history.records == ("r",)
+    assert "from stored A/A runs: r" in report_of(later)
+
+
+def test_a_history_of_another_workload_is_not_used(folder, tmp_path):
+    same = {"A": [6, 2, 9, 5], "B": [7, 3, 5, 8]}
+    equal = [
+        replace(fact, processes=({"A": "1"},), workload_sha256="other")
+        for fact in trials("ABBAABBA", same)
+    ]
+    judged(folder, equal, FLAG.replace('"0"', '"1"'))
+    later = RunFolder.create(tmp_path / "runs", "later", {})
+
+    assert judged(later, trials(ORDER_OF_4, FIX)).judgement.history is None
