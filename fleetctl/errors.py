@@ -5,6 +5,7 @@
     |-- InputError             3   a spec, inventory, argument or file is wrong; nothing was touched
     |   `-- EditRefused        3   an edit that could not be exact; carries a `code`
     |-- StoreError             3   a run's folder could not be written: disk full, no permission
+    |-- QueueError             3   a campaign's queue could not be used: database away, no login
     |-- LabError               3   the lab could not do what was asked
     |-- HostError              3   a host could not be reached or would not talk
     |   |-- HostUnreachable    3   no TCP connection, or no SSH banner
@@ -103,6 +104,10 @@ class EditRefused(InputError):
 
 class StoreError(FleetError):
     """A run's folder could not be written: disk full, no permission, gone."""
+
+
+class QueueError(FleetError):
+    """The queue of a campaign could not be used; its workers' hosts restore themselves."""
 
 
 class LabError(FleetError):

@@ -1,0 +1,1 @@
+"""Campaigns of many machines: cells wait in PostgreSQL, and DBOS records each result once."""

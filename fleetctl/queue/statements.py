@@ -1,0 +1,107 @@
+"""What is said to the database about cells; parameters are psycopg's.
+
+The engine's table is read, and written in three places: a cell goes from the board to a worker's
+queue, from a worker back to the board, and from a lost worker back to the board. Each is guarded
+by where the row stands, and takes the owner's token away wherever somebody may have run it: what
+that execution says later is refused by the engine.
+"""
+
+# S608: everything put into the texts below is a constant of this module
+# ruff: noqa: S608
+
+from __future__ import annotations
+
+from fleetctl.queue.schema import BOARD
+
+_RUN = "r.id, r.cell, r.arm, r.digest, r.run, r.block, r.position, r.attempt, r.faults"
+_JOINED = "fleetctl.runs r JOIN dbos.workflow_status s ON s.workflow_uuid = r.workflow"
+_UNDER_WAY = f"(s.status = 'PENDING' OR s.status = 'ENQUEUED' AND s.queue_name <> '{BOARD}')"
+_NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_TO_BOARD = f"""
+UPDATE dbos.workflow_status s SET status = 'ENQUEUED', queue_name = '{BOARD}',
+  owner_xid = NULL, started_at_epoch_ms = NULL, updated_at = {_NOW_MS}
+"""
+_THIS_ATTEMPT = """
+r.workflow = %(workflow)s AND r.attempt = %(attempt)s
+  AND s.status = 'PENDING' AND s.executor_id = %(mine)s
+"""
+
+PUT = """
+INSERT INTO fleetctl.runs
+  (workflow, campaign, id, cell, arm, digest, run, block, position, attempt, faults)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (workflow) DO UPDATE
+SET cell = excluded.cell, arm = excluded.arm, position = excluded.position
+"""
+# two workers that ask for one site at once are served one after the other
+LOCK_SITE = "SELECT pg_advisory_xact_lock(hashtextextended(%(site)s, 4170))"
+MINE = f"""
+SELECT r.workflow, {_RUN} FROM {_JOINED}
+WHERE r.campaign = %(campaign)s AND r.owner = %(mine)s AND r.site = %(site)s
+  AND r.worker = %(worker)s AND {_UNDER_WAY} ORDER BY r.position
+"""
+CHOOSE = f"""
+SELECT r.workflow FROM {_JOINED}
+WHERE r.campaign = %(campaign)s AND r.wanted AND r.block = %(block)s
+  AND s.status = 'ENQUEUED' AND s.queue_name = '{BOARD}'
+  AND NOT EXISTS (SELECT FROM fleetctl.quarantined q
+    WHERE q.campaign = %(campaign)s AND q.site = %(site)s)
+  AND NOT EXISTS (SELECT FROM fleetctl.runs o
+    JOIN dbos.workflow_status t ON t.workflow_uuid = o.workflow
+    WHERE o.site = %(site)s AND o.owner NOT IN ('', %(mine)s)
+      AND (t.status = 'PENDING' OR t.status = 'ENQUEUED' AND t.queue_name <> '{BOARD}'))
+ORDER BY r.site = %(site)s, r.arm <> %(prefers)s, r.position, r.id
+LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+"""
+MOVE = "UPDATE dbos.workflow_status SET queue_name = %(mine)s WHERE workflow_uuid = %(workflow)s"
+TAKE = f"""
+UPDATE fleetctl.runs r SET attempt = attempt + 1, site = %(site)s, worker = %(worker)s,
+  owner = %(mine)s WHERE workflow = %(workflow)s RETURNING {_RUN}
+"""
+BACK = f"""
+{_TO_BOARD} FROM fleetctl.runs r WHERE s.workflow_uuid = r.workflow AND {_THIS_ATTEMPT}
+"""
+BACK_RUN = """
+UPDATE fleetctl.runs SET why = %(why)s, faults = faults + %(fault)s, owner = ''
+WHERE workflow = %(workflow)s AND attempt = %(attempt)s
+"""
+NOTE = f"""
+UPDATE fleetctl.runs r SET why = %(why)s FROM dbos.workflow_status s
+WHERE s.workflow_uuid = r.workflow AND {_THIS_ATTEMPT}
+"""
+OURS = f"SELECT 1 FROM {_JOINED} WHERE {_THIS_ATTEMPT}"
+ENDED = f"""
+SELECT 1 FROM {_JOINED} WHERE r.workflow = %(workflow)s AND r.attempt = %(attempt)s
+  AND s.status IN ('SUCCESS', 'ERROR') AND s.executor_id = %(mine)s
+"""
+STATE = f"""
+SELECT {_RUN}, s.status, s.queue_name = '{BOARD}', r.site, r.worker, r.why
+FROM fleetctl.runs r LEFT JOIN dbos.workflow_status s ON s.workflow_uuid = r.workflow
+WHERE r.campaign = %s AND r.wanted ORDER BY r.position, r.id
+"""
+QUARANTINE = """
+INSERT INTO fleetctl.quarantined VALUES (%s, %s, %s)
+ON CONFLICT (campaign, site) DO UPDATE SET why = excluded.why
+"""
+QUARANTINED = "SELECT site, why FROM fleetctl.quarantined WHERE campaign = %s"
+FORGIVE = "DELETE FROM fleetctl.quarantined WHERE campaign = %s"
+WANTED = "UPDATE fleetctl.runs SET wanted = id = ANY(%s), faults = 0 WHERE campaign = %s"
+
+SEEN = """
+INSERT INTO fleetctl.workers (id, name) VALUES (%s, %s)
+ON CONFLICT (id) DO UPDATE SET seen_at = now()
+"""
+SILENT = """
+SELECT id, name FROM fleetctl.workers
+WHERE id <> %s AND seen_at < now() - make_interval(secs => %s) FOR UPDATE SKIP LOCKED
+"""
+LOST_RUNS = f"""
+UPDATE fleetctl.runs r SET faults = faults + 1, owner = '', why = %(why)s
+FROM dbos.workflow_status s WHERE s.workflow_uuid = r.workflow
+  AND r.owner = %(worker)s AND {_UNDER_WAY}
+"""
+LOST = f"""
+{_TO_BOARD} WHERE s.status = 'PENDING' AND s.executor_id = %(worker)s
+  OR s.status = 'ENQUEUED' AND s.queue_name = %(worker)s
+"""
+FORGET_WORKER = "DELETE FROM fleetctl.workers WHERE id = %(worker)s"
