@@ -5,6 +5,7 @@ Imports nothing heavy: the checks that need a distribution are in `checks`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from fleetctl.analysis.counts import ArmCounts
@@ -15,6 +16,8 @@ MOST_INFRA = 0.05
 MOST_EXPOSURE_DIFFERENCE = 0.10
 MOST_CLIENT_LAG_MS = 100.0
 LEAST_CONCURRENCY = 0.95
+# 11 rounds are exactly 10 % more than 10, but 11 / 10 - 1 is a little more than 0.1
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,14 @@ class Check:
 
 def at_most(name: str, value: float, limit: float, unit: str) -> Check:
     """Return the check that a number does not exceed its limit."""
-    return Check(name, passed=value <= limit, value=value, limit=limit, unit=unit)
+    passed = value <= limit or math.isclose(value, limit, rel_tol=_ROUNDING)
+    return Check(name, passed=passed, value=value, limit=limit, unit=unit)
 
 
 def at_least(name: str, value: float, limit: float, unit: str) -> Check:
     """Return the check that a number reaches its limit."""
-    return Check(name, passed=value >= limit, value=value, limit=limit, unit=unit)
+    passed = value >= limit or math.isclose(value, limit, rel_tol=_ROUNDING)
+    return Check(name, passed=passed, value=value, limit=limit, unit=unit)
 
 
 def fact_checks(
