@@ -1,0 +1,120 @@
+"""What a bisection does next, and how it ends."""
+
+import numpy as np
+import pytest
+
+from fleetctl.analysis.bisection_search import (
+    BisectDesign,
+    End,
+    Ending,
+    Next,
+    SearchRun,
+    belief_of,
+    confirmation_arms,
+    next_step,
+    rates_by_point,
+)
+from fleetctl.analysis.counts import Run
+
+
+def search(design, rate, rng, rho=0.0):
+    """Run a whole search of a service with `rate(point)` bad sessions."""
+    runs = []
+    while isinstance(step := next_step(design, runs), Next):
+        p = rate(step.point)
+        if rho:
+            p = rng.beta(p * (1 / rho - 1), (1 - p) * (1 / rho - 1))
+        bad = int(rng.binomial(design.sessions, p))
+        runs.append(SearchRun(step.point, Run(bad, design.sessions), step.confirms))
+    return step, runs
+
+
+def test_a_planted_change_is_found_and_confirmed_by_runs_of_its_own():
+    design = BisectDesign(16, 40)
+
+    end, runs = search(design, lambda k: 0.15 if k >= 11 else 0.01, np.random.default_rng(1))
+
+    assert end == End(Ending.FOUND, 11)
+    control, treatment = confirmation_arms(runs, 11)
+    assert (len(control.runs), len(treatment.runs)) == (4, 4)
+    assert {run.point for run in runs if run.confirms == 11} == {10, 11}
+
+
+def test_thirty_searches_at_15_percent_against_1_percent_are_right():
+    design = BisectDesign(16, 40)
+    rng = np.random.default_rng(20261129)
+    right = 0
+    for _ in range(30):
+        culprit = int(rng.integers(1, 17))
+        end, _ = search(design, lambda k, c=culprit: 0.15 if k >= c else 0.01, rng, rho=0.05)
+        right += end == End(Ending.FOUND, culprit)
+
+    assert right >= 28
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.15])
+def test_ends_that_are_alike_end_with_no_change(rate):
+    end, runs = search(BisectDesign(16, 40), lambda _: rate, np.random.default_rng(2))
+
+    assert end == End(Ending.NO_CHANGE)
+    counts = {found.point: found.runs for found in rates_by_point(runs)}
+    assert min(counts[0], counts[16]) >= 3
+
+
+def test_a_series_that_mends_the_fault_is_called_reversed():
+    end, _ = search(
+        BisectDesign(16, 40), lambda k: 0.01 if k >= 5 else 0.2, np.random.default_rng(3)
+    )
+
+    assert end == End(Ending.REVERSED)
+
+
+def test_a_spent_budget_leaves_a_credible_set_with_the_truth_in_it():
+    design = BisectDesign(32, 40, max_runs=7)
+
+    end, runs = search(design, lambda k: 0.15 if k >= 20 else 0.03, np.random.default_rng(4))
+
+    assert end == End(Ending.OUT_OF_RUNS)
+    assert len(runs) == 7
+    kept = belief_of(design, runs).credible(0.95)
+    assert 20 in kept
+    assert len(kept) < 32
+
+
+def test_a_begun_confirmation_is_finished_whatever_its_first_runs_say():
+    design = BisectDesign(2, 40, confirm_runs=2)
+    runs = [SearchRun(k, Run(bad, 40)) for k, bad in ((2, 9), (0, 0), (1, 9), (0, 0), (2, 9))]
+    first = next_step(design, runs)
+    assert first == Next(0, confirms=1)
+
+    against = [*runs, SearchRun(0, Run(30, 40), 1)]
+    for _ in range(3):
+        step = next_step(design, against)
+        assert isinstance(step, Next)
+        assert step.confirms == 1
+        against.append(SearchRun(step.point, Run(0, 40), 1))
+
+    assert next_step(design, against) != End(Ending.FOUND, 1)
+
+
+def test_both_ends_are_measured_before_anything_else():
+    design = BisectDesign(5, 10)
+
+    assert next_step(design, []) == Next(5)
+    assert next_step(design, [SearchRun(5, Run(2, 10))]) == Next(0)
+
+
+def test_a_run_without_sessions_is_no_evidence():
+    design = BisectDesign(4, 10)
+    runs = [SearchRun(4, Run(0, 0)), SearchRun(0, Run(0, 10))]
+
+    assert belief_of(design, runs).none < 0.2
+
+
+def test_without_a_confirmation_the_suspect_is_the_answer():
+    design = BisectDesign(16, 40, confirm_runs=0)
+
+    end, runs = search(design, lambda k: 0.5 if k >= 3 else 0.0, np.random.default_rng(5))
+
+    assert end == End(Ending.FOUND, 3)
+    assert all(run.confirms is None for run in runs)
