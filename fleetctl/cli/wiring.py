@@ -16,13 +16,14 @@ from types import FrameType
 from fleetctl.cli.console import Console
 from fleetctl.clock import SystemClock
 from fleetctl.errors import ExitCode, InputError
-from fleetctl.host.agent_client import Agent, Sudo
+from fleetctl.host.agent_client import Agent
+from fleetctl.host.become import SudoTransport
 from fleetctl.host.connect import connect
 from fleetctl.host.endpoint import Backend, Endpoint
+from fleetctl.host.escalation import Secret
 from fleetctl.host.handshakes import HandshakeGate
 from fleetctl.host.transport import Transport
-from fleetctl.spec.inventory import Host, Inventory
-from fleetctl.spec.inventory import Sudo as SudoSpec
+from fleetctl.spec.inventory import Host, Inventory, Sudo
 from fleetctl.spec.loader import load_inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.stopping import Stop, StoppableClock
@@ -89,15 +90,16 @@ def _connect(name: str, host: Host, gate: HandshakeGate) -> Transport:
         connect_deadline_s=host.connect_deadline,
         accept_new=host.accept_new_host_key,
     )
-    return connect(endpoint, backend=Backend(host.transport), gate=gate, clock=SystemClock())
+    password = None if host.sudo is None else _password(host.sudo)
+    way = connect(endpoint, backend=Backend(host.transport), gate=gate, clock=SystemClock())
+    return way if host.sudo is None else SudoTransport(way, password=password)
 
 
 def _agent(transport: Transport, host: Host) -> Agent:
-    sudo = None if host.sudo is None else Sudo(_password(host.sudo))
-    return Agent(transport, python=host.agent_python, sudo=sudo)
+    return Agent(transport, python=host.agent_python)
 
 
-def _password(sudo: SudoSpec) -> str | None:
+def _password(sudo: Sudo) -> Secret | None:
     """Return sudo's password from where the inventory says it is kept.
 
     Raises:
@@ -110,7 +112,7 @@ def _password(sudo: SudoSpec) -> str | None:
                 why="the inventory says that it holds sudo's password",
                 next_step=f"export {sudo.password_env}, or change `sudo` in the inventory",
             )
-        return os.environ[sudo.password_env]
+        return Secret(os.environ[sudo.password_env])
     if sudo.password_keyring is not None:
         import keyring
 
@@ -121,7 +123,7 @@ def _password(sudo: SudoSpec) -> str | None:
                 why="the inventory says that it holds sudo's password",
                 next_step=f"keyring set {sudo.password_keyring} {_user()}",
             )
-        return password
+        return Secret(password)
     return None
 
 

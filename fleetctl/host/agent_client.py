@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fleetctl.errors import LoginRefused, RemoteFailed
+from fleetctl.errors import RemoteFailed
 from fleetctl.host.bundle import agent_bundle
 from fleetctl.host.transport import Completed, Transport
 from fleetctl.transaction import frame, wire
@@ -46,17 +45,6 @@ else echo; echo "fleetctl-missing $5"; fi
 """
 
 
-@dataclass(frozen=True)
-class Sudo:
-    """Run the agent as root.
-
-    Attributes:
-        password: None where sudo asks for none. It travels on stdin only.
-    """
-
-    password: str | None = field(default=None, repr=False)
-
-
 def new_id() -> str:
     """Return an identifier for a lease or a transaction that nobody can guess."""
     return secrets.token_hex(8)
@@ -75,7 +63,6 @@ class Agent:
         transport: Transport,
         *,
         python: str = "python3",
-        sudo: Sudo | None = None,
         state_dir: str = "",
     ) -> None:
         """Make a client; nothing is sent yet.
@@ -83,13 +70,11 @@ class Agent:
         Args:
             transport: an open connection.
             python: interpreter (3.8 or newer) on the host that runs the agent.
-            sudo: how to become root; None runs as the login user.
             state_dir: where the host keeps its state; empty for $FLEETCTL_STATE, else
                 /var/lib/fleetctl for root and ~/.local/state/fleetctl for others.
         """
         self._transport = transport
         self._python = python
-        self._sudo = sudo
         self._state_dir = state_dir
 
     @property
@@ -322,21 +307,7 @@ class Agent:
         verb, nonce, install = words
         digest = agent_bundle().digest
         shell = ["sh", "-c", LAUNCH, "fleetctl", digest, self._python, verb, self._state_dir]
-        argv = [*self._sudo_argv(), *shell, nonce, install]
-        return self._transport.run(argv, stdin=self._password_line() + stdin, deadline_s=deadline_s)
-
-    def _sudo_argv(self) -> list[str]:
-        if self._sudo is None:
-            return []
-        if self._sudo.password is None:
-            return ["sudo", "-n", "--"]
-        return ["sudo", "-S", "-k", "-p", "", "--"]
-
-    def _password_line(self) -> bytes:
-        """Return what sudo reads; where it reads nothing the agent skips it as noise."""
-        if self._sudo is None or self._sudo.password is None:
-            return b""
-        return self._sudo.password.encode() + b"\n"
+        return self._transport.run([*shell, nonce, install], stdin=stdin, deadline_s=deadline_s)
 
     def _response(self, verb: str, nonce: str, completed: Completed) -> frame.Message:
         try:
@@ -344,16 +315,10 @@ class Agent:
         except ValueError as error:
             raise self._garbled(verb, str(error), completed) from error
 
-    def _garbled(self, verb: str, why: str, completed: Completed) -> RemoteFailed | LoginRefused:
+    def _garbled(self, verb: str, why: str, completed: Completed) -> RemoteFailed:
         said = completed.stderr.decode(errors="replace").strip().splitlines()[-3:]
         reason = " / ".join([*said, why, f"exit code {completed.exit_code}"])
         host = self._transport.host_name
-        if self._sudo is not None and any(line.startswith("sudo") for line in said):
-            return LoginRefused(
-                f"sudo refused on {host}",
-                why=reason,
-                next_step="check `sudo` of this host in the inventory",
-            )
         return RemoteFailed(
             f"the agent on {host} gave no answer to `{verb}`",
             why=reason,

@@ -67,6 +67,10 @@ class SudoTransport:
         """Ask the peer for an answer; raise ConnectionLost when it gives none in time."""
         self._inner.check_alive(deadline_s=deadline_s)
 
+    def is_open(self) -> bool:
+        """Say whether the connection still stands, as far as this side knows."""
+        return self._inner.is_open()
+
     def close(self) -> None:
         """End remote processes of this transport and close the connection."""
         self._inner.close()

@@ -110,6 +110,10 @@ class ShellTransport:
         """Ask the peer for an answer; raise ConnectionLost when it gives none in time."""
         self._connection.check_alive(deadline_s=deadline_s)
 
+    def is_open(self) -> bool:
+        """Say whether the connection still stands, as far as this side knows."""
+        return not self._closing.is_set() and self._connection.is_open()
+
     def close(self) -> None:
         """End remote processes of this transport and close the connection."""
         self._closing.set()

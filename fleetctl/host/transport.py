@@ -83,6 +83,10 @@ class Transport(Protocol):
         """Ask the peer for an answer; raise ConnectionLost when it gives none in time."""
         ...
 
+    def is_open(self) -> bool:
+        """Say whether the connection still stands, as far as this side knows."""
+        ...
+
     def close(self) -> None:
         """End remote processes of this transport and close the connection."""
         ...

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fleetctl.host.agent_client import Agent
+from fleetctl.host.lasting import LastingTransport
 from fleetctl.host.transport import Transport
 from fleetctl.spec.inventory import Host
 from fleetctl.workflow.stopping import Stop, StoppableClock
@@ -49,9 +50,9 @@ class Edges:
 
 @dataclass(frozen=True)
 class Reached:
-    """A host we are connected to."""
+    """A host we are connected to; a connection that is lost is made anew for the next question."""
 
     name: str
     host: Host
-    transport: Transport
+    transport: LastingTransport
     agent: Agent

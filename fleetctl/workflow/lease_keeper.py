@@ -4,45 +4,85 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from fleetctl.errors import FleetError, HostError, InputError, LeaseHeld, NotRestored
+from fleetctl.errors import (
+    ConnectionLost,
+    ExitCode,
+    FleetError,
+    HostError,
+    InputError,
+    LeaseHeld,
+    NotRestored,
+)
 from fleetctl.host.agent_client import Agent, new_id
 from fleetctl.plan.planner import Plan
 from fleetctl.transaction.lease import LeaseRequest
-from fleetctl.transaction.outcome import Restored
+from fleetctl.workflow.edges import Reached
 
 # a renewal may be lost twice before the host restores itself
 _RENEWALS_PER_LEASE = 4.0
 _DEADMAN_S = 5.0
+# goes on while this machine sleeps, as the host's clock does
+_AWAKE_OR_NOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed_s() -> float:
+    """Return seconds on a clock that nobody can set and that a closed lid does not stop."""
+    return time.clock_gettime(_AWAKE_OR_NOT)
 
 
 class LeaseKeeper:
-    """A lease on one host and unit, renewed until `release` or the death of this process.
+    """A lease on one host and unit, renewed until the end of the block or of this process.
 
-    Use as a context manager: leaving it restores what is open and gives the lease back.
+    Leaving the block restores what is open and gives the lease back. Where the host can't be
+    reached for that, `left` says so and `bring_back` does it once it answers again.
 
     Attributes:
-        restored: what leaving restored; None while held, or when the lease was kept or lost.
+        request: the lease that is held, or was held last.
+        left: why the host could not be restored when the block was left; None when it was.
     """
 
     def __init__(
-        self, agent: Agent, *, run_id: str, holder: str, purpose: str, unit: str, length_s: float
+        self,
+        host: Reached,
+        *,
+        run_id: str,
+        holder: str,
+        purpose: str,
+        length_s: float,
+        elapsed: Callable[[], float] = elapsed_s,
     ) -> None:
+        unit = host.host.unit
         self.request = LeaseRequest(new_id(), run_id, holder, purpose, unit, length_s)
-        self.restored: Restored | None = None
-        self._agent = agent
+        self.left: NotRestored | None = None
+        self._host = host
+        self._elapsed = elapsed
+        self._renewed_s = elapsed()
+        self._losses_known = host.transport.times_lost
         self._ended = threading.Event()
         self._lost: FleetError | None = None
         self._transaction = ""
-        self._kept = False
-        self._thread = threading.Thread(target=self._renew, name=f"lease {unit}", daemon=True)
+        self._is_kept = False
+        self._may_be_kept = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        """The host's name in the inventory."""
+        return self._host.name
+
+    @property
+    def _agent(self) -> Agent:
+        return self._host.agent
 
     def __enter__(self) -> Self:
         """Take the lease; raises LeaseHeld with the holder's name when it is taken."""
-        self._agent.acquire(self.request)
-        self._thread.start()
+        self._take()
         return self
 
     def __exit__(
@@ -53,10 +93,10 @@ class LeaseKeeper:
     ) -> None:
         """Restore and release; renewals go on until the host is back."""
         try:
-            if self._lost is not None:
-                self._wait_for_dead_man()
-            elif not self._kept:
-                self.restored = self._release()
+            if not self._is_kept:
+                self.bring_back()
+        except HostError as silent:
+            self.left = self._not_reached(silent)
         finally:
             self.end_renewals()
 
@@ -74,52 +114,128 @@ class LeaseKeeper:
             self.request, transaction, plan.steps, plan.blobs, within=within, replaces=before
         )
 
-    def keep(self, agent: Agent) -> None:
-        """Let the change stay, through a new connection: that it can be made is part of the proof.
+    def check(self) -> None:
+        """Raise when what runs on the host may no longer be ours.
+
+        Raises:
+            ConnectionLost: the connection broke since the lease was taken or regained.
+            LeaseHeld: the host has taken the lease back.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self.is_away:
+            raise ConnectionLost(
+                f"the connection to {self._host.name} broke",
+                why="nothing was heard from it for too long",
+                next_step=f"check that {self._host.name} is up, then `fleetctl status`",
+            )
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether the lease or the connection was lost since the host was held (again)."""
+        return self._lost is not None or self.is_away
+
+    @property
+    def is_away(self) -> bool:
+        """Whether we and the host lost each other, so that a lost lease is nobody's wish.
+
+        Either the connection broke, or this machine slept longer than the lease lasts.
+        """
+        has_slept = self._elapsed() - self._renewed_s > self.request.length_s
+        return has_slept or self._host.transport.times_lost != self._losses_known
+
+    def regain(self) -> None:
+        """Bring the host back to as found and hold it anew, after we and it lost each other.
+
+        Raises:
+            HostError: it does not answer yet.
+            LeaseHeld: somebody else holds it now; what this run had changed is restored.
+            NotRestored, RestoreConflict: the host could not bring itself back.
+        """
+        losses = self._host.transport.times_lost
+        self.bring_back()
+        self._transaction = ""
+        self._take()
+        self._losses_known = losses
+
+    def bring_back(self) -> None:
+        """Restore what the run holds on the host, kept or not, and give the lease back.
+
+        Raises:
+            HostError: the host can't be asked.
+            NotRestored, RestoreConflict: something is left to do.
+        """
+        self._agent.release(self.request.id)
+        if self._lost is None and not self.is_away and not self._may_be_kept:
+            return
+        with contextlib.suppress(InputError):  # nothing of the run is held
+            # waits for the host's lock, so also for a dead-man that is at work
+            self._agent.restore(run_id=self.request.run_id)
+
+    def commit(self, agent: Agent) -> None:
+        """Let the change stay; asked through a new connection, which is part of the proof.
 
         Raises:
             ApplyFailed: the dead-man was first and the host has been restored.
+            HostError: no answer came; whether the change stays is unknown.
         """
         self.end_renewals()
+        self._may_be_kept = True
         agent.commit(self.request.id, transaction=self._transaction)
-        self._kept = True
+        self._is_kept = True
 
-    def _wait_for_dead_man(self) -> None:
-        """Let the host finish what it restores by itself: its lock is waited for."""
-        with contextlib.suppress(HostError, InputError):
-            # InputError: the dead-man was through already, and nothing of the run is held
-            self._agent.restore(run_id=self.request.run_id)
-
-    def _release(self) -> Restored:
-        try:
-            return self._agent.release(self.request.id)
-        except HostError as error:
-            raise NotRestored(
-                f"{self._agent.transport.host_name} can't be reached to restore it",
-                why=f"{error}; it restores itself when its lease ends, "
-                f"within {self.request.length_s + _DEADMAN_S:.0f} s",
-                next_step=f"`fleetctl status --host {self._agent.transport.host_name}` in a minute",
-            ) from error
-
-    def check(self) -> None:
-        """Raise when the host has taken the lease back: what runs there is no longer ours."""
-        if self._lost is not None:
-            raise self._lost
+    def take_back(self) -> None:
+        """Let a change that was committed be undone after all when the block is left."""
+        self._is_kept = False
 
     def end_renewals(self) -> None:
         """Stop renewing: the lease was given back, or is left to end by itself."""
         self._ended.set()
-        self._thread.join(timeout=30.0)
+        if self._thread is not None:
+            self._thread.join(timeout=30.0)
+            self._thread = None
+
+    def _take(self) -> None:
+        self.request = replace(self.request, id=new_id())
+        began_s = self._elapsed()
+        self._agent.acquire(self.request)
+        self._renewed_s = began_s
+        self._lost = None
+        if self._thread is None:
+            self._ended.clear()
+            name = f"lease {self.request.unit}"
+            self._thread = threading.Thread(target=self._renew, name=name, daemon=True)
+            self._thread.start()
 
     def _renew(self) -> None:
-        length_s = self.request.length_s
-        while not self._ended.wait(length_s / _RENEWALS_PER_LEASE):
-            try:
-                self._agent.renew(self.request.id, length_s=length_s)
-            except LeaseHeld as lost:
-                if not self._ended.is_set():
-                    self._lost = lost
-                return
-            except HostError:
-                # unreachable is not lost: the host decides, and the next renewal will tell
-                continue
+        while not self._ended.wait(self.request.length_s / _RENEWALS_PER_LEASE):
+            if self._lost is None:
+                self._renew_once(self.request)
+
+    def _renew_once(self, request: LeaseRequest) -> None:
+        began_s = self._elapsed()
+        try:
+            self._agent.renew(request.id, length_s=request.length_s)
+        except LeaseHeld as lost:
+            # by now it may have been given back on purpose, or another one taken
+            if not self._ended.is_set() and request is self.request:
+                self._lost = lost
+        except HostError:
+            # unreachable is not lost: the host decides, and the next renewal will tell
+            return
+        else:
+            self._renewed_s = began_s
+
+    def _not_reached(self, error: HostError) -> NotRestored:
+        name = self._host.name
+        kept = (
+            f"; if the change was kept there, `fleetctl rollback {self.request.run_id}` undoes it"
+        )
+        return NotRestored(
+            f"{name} can't be reached to restore it",
+            why=f"{error}; it restores itself when its lease ends, "
+            f"within {self.request.length_s + _DEADMAN_S:.0f} s",
+            next_step=f"`fleetctl status --host {name}` when it answers again"
+            + (kept if self._may_be_kept else ""),
+            exit_code=ExitCode.FAILED_NOT_RESTORED,
+        )

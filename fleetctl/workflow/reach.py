@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from fleetctl.host.lasting import LastingTransport
 from fleetctl.spec.inventory import Host, Inventory
 from fleetctl.workflow.edges import Edges, Reached
 
@@ -31,6 +32,6 @@ def reached(edges: Edges, inventory: Inventory, target: str) -> Iterator[tuple[R
 
 
 def reach(edges: Edges, name: str, host: Host) -> Reached:
-    """Return a connection to one host."""
-    transport = edges.connect(name, host)
+    """Return a connection to one host; should it be lost, the next question makes a new one."""
+    transport = LastingTransport(lambda: edges.connect(name, host))
     return Reached(name, host, transport, edges.agent(transport, host))

@@ -12,6 +12,10 @@ from fleetctl.workflow.observe import look
 from fleetctl.workflow.prepare import HostPlan
 
 _COMPARED = ("kind", "sha256", "mode", "owner", "group", "mtime_ns", "xattr_sha256", "link_target")
+# `inactive` is what a unit is at boot before its turn comes
+_ON_THE_WAY = ("activating", "deactivating", "reloading", "inactive")
+_SETTLE_S = 60.0
+_POLL_S = 0.5
 _UNIT = ("ActiveState", "SubState", "UnitFileState", "FragmentPath", "DropInPaths")
 
 
@@ -54,8 +58,7 @@ def _prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
         for path, before in plan.touched.items()
         for line in _differences(before, now.get(path, before))
     ]
-    unit = host.agent.observe(Query(units=(host.host.unit,))).units[0]
-    differs += _unit_differences(plan.view.unit, unit)
+    differs += _settled_differences(edges, plan)
     files = tuple(
         (path, state.sha256 or state.kind)
         for path, state in now.items()
@@ -72,6 +75,23 @@ def _prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
     for path, digest in files:
         edges.talk.say(f"  {digest[:12]:<12} {path}")
     return RestoredProof(host.name, files, ())
+
+
+def _settled_differences(edges: Edges, plan: HostPlan) -> list[str]:
+    """Return how the unit differs from as found, once a start under way (a boot's) has ended."""
+    host, before = plan.reached, plan.view.unit
+    until_s: float | None = None
+    while True:
+        unit = host.agent.observe(Query(units=(host.host.unit,))).units[0]
+        differs = list(_unit_differences(before, unit))
+        if not differs or unit.properties.get("ActiveState") not in _ON_THE_WAY:
+            return differs
+        # the clock below: after Ctrl-C the host is proven all the same
+        clock = edges.clock.inner
+        until_s = until_s or clock.monotonic_s() + _SETTLE_S
+        if clock.monotonic_s() >= until_s:
+            return differs
+        clock.sleep(_POLL_S)
 
 
 def _differences(before: PathState, now: PathState) -> Iterator[str]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import NoReturn, Protocol
 
 from fleetctl.analysis.design import Slot
-from fleetctl.errors import ExitCode, FleetError, NotRestored, RestoreConflict, StoreError
+from fleetctl.errors import (
+    ExitCode,
+    FleetError,
+    Interrupted,
+    LeaseHeld,
+    NotRestored,
+    RestoreConflict,
+    StoreError,
+)
 from fleetctl.serving.calibrate import calibrate
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.trial.scenario import Calibration
@@ -16,14 +26,16 @@ from fleetctl.workflow.deploy import Deployed, Prepared, deploy
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
 from fleetctl.workflow.job import Job
+from fleetctl.workflow.keep import keep_all
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.measure import Measuring, measure
 from fleetctl.workflow.prepare import SitePlan
-from fleetctl.workflow.reach import reach
+from fleetctl.workflow.presence import PATIENCE_S, bring_back_late, come_back, watchful
 from fleetctl.workflow.ready import probe_of, wait_ready
 from fleetctl.workflow.restored import RestoredProof, prove_restored
 
 _ATTEMPTS = 2
+_MOST_ABSENCES = 3
 
 
 class Ending(Protocol):
@@ -60,6 +72,7 @@ class SiteRun:
         facts: of the trials made so far.
         restored: what was shown about each host afterwards.
         kept: hosts whose change was committed: a later failure does not bring them back.
+        patience_s: how long a host that went away may take to answer again.
     """
 
     edges: Edges
@@ -73,8 +86,11 @@ class SiteRun:
     facts: list[TrialFacts] = field(default_factory=list)
     restored: list[RestoredProof] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    patience_s: float = PATIENCE_S
     _deployed: Deployed | None = None
     _has_changed: bool = False
+    _keepers: list[LeaseKeeper] = field(default_factory=list)
+    _tries: Counter[int] = field(default_factory=Counter)
 
     def run(self) -> None:
         """Make the trials; whatever happens, the hosts are restored and that is proven.
@@ -95,6 +111,7 @@ class SiteRun:
                 self._after_failure(failed)
                 raise failed from error
             if not self.keep:
+                bring_back_late(self.edges, self._keepers, self._resume, self.patience_s)
                 self._prove_restored()
         except FleetError as error:
             self._record_late("failed", site=self.plan.site.name, what=error.what, why=error.why)
@@ -106,14 +123,61 @@ class SiteRun:
             for slot in self.slots:
                 if self.ending.is_enough:
                     break
-                self._trial(prepared, slot)
+                self._through_absences(prepared, partial(self._trial, prepared, slot))
             if self.keep:
-                self._keep(prepared)
+                self._through_absences(prepared, partial(self._keep, prepared))
+
+    def _through_absences(self, prepared: Sequence[Prepared], act: Callable[[Edges], None]) -> None:
+        """Act; when a host or we were away meanwhile, bring all back as found and act once more.
+
+        A failure counts as the host's absence only where the connection or this machine was gone;
+        a lease that somebody ended on purpose is not taken again.
+        """
+        for absences in range(_MOST_ABSENCES + 1):
+            try:
+                act(watchful(self.edges, self._keepers))
+            except FleetError as error:
+                away = [one.host.name for one in prepared if one.keeper.is_away]
+                if self.edges.stop.is_asked or not away or absences == _MOST_ABSENCES:
+                    self._raise_cause(error)
+                self._come_back(away, error)
+            else:
+                return
+
+    def _raise_cause(self, error: FleetError) -> NoReturn:
+        """Raise an error; a wait that ended because a host was lost tells that instead."""
+        if isinstance(error, Interrupted) and not self.edges.stop.is_asked:
+            for keeper in self._keepers:
+                keeper.check()
+        raise error
+
+    def _come_back(self, away: Sequence[str], error: FleetError) -> None:
+        names = ", ".join(away)
+        self.edges.talk.say(
+            f"{names}: went away ({error}); waiting up to {self.patience_s:g} s for an answer"
+        )
+        self._record("away", hosts=list(away), why=str(error))
+        self._deployed = None
+        come_back(self.edges, self._keepers, self._resume, self.patience_s)
+        for host in self.plan.hosts:
+            prove_restored(self.edges, host)
+        leases = [keeper.request.id for keeper in self._keepers]
+        self._record("back", hosts=list(away), leases=leases)
+        self.edges.talk.say(
+            f"{names}: back, as found and held again; what was interrupted is redone"
+        )
+
+    @property
+    def _resume(self) -> str:
+        """The command that goes on with this run later, where there is one."""
+        return f"`fleetctl resume {self.folder.run_id}`" if self.job.kind == "experiment" else ""
 
     def _after_failure(self, error: FleetError) -> None:
         """Prove that the hosts are back, and let the error say so."""
         if self._has_changed:
-            self._prove_restored()
+            bring_back_late(self.edges, self._keepers, self._resume, self.patience_s)
+            if not self._was_taken(error):
+                self._prove_restored()
             if error.exit_code is ExitCode.REFUSED:
                 error.exit_code = ExitCode.FAILED_RESTORED
 
@@ -121,35 +185,48 @@ class SiteRun:
         host = self.plan.hosts[index]
         keeper = stack.enter_context(
             LeaseKeeper(
-                host.reached.agent,
+                host.reached,
                 run_id=self.folder.run_id,
                 holder=self.edges.holder,
                 purpose=self.job.purpose,
-                unit=host.reached.host.unit,
                 length_s=self.job.lease_s,
             )
         )
+        self._keepers.append(keeper)
         self._record("held", host=host.reached.name, lease=keeper.request.id)
         return Prepared(host.reached, keeper, host.plans, self.plan.arms, host.wanted, host.within)
 
-    def _trial(self, prepared: Sequence[Prepared], slot: Slot) -> None:
-        """Make one trial; a trial that our own client spoilt is made once more."""
+    def _trial(self, prepared: Sequence[Prepared], slot: Slot, edges: Edges) -> None:
+        """Make one trial; a trial that our own client spoilt is made once more.
+
+        Raises:
+            ConnectionLost, LeaseHeld: a host was lost beside it; what it measured does not count.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
-            self._deploy(prepared, slot.arm)
-            name = f"trials/{self.prefix}{slot.position + 1:03d}-{slot.arm}"
-            name += f"-{attempt}" if attempt > 1 else ""
-            facts = measure(self.edges, self.plan.site, self._now(), slot, self._measuring(), name)
+            self._deploy(prepared, slot.arm, edges)
+            name = self._name_of(slot)
+            facts = measure(edges, self.plan.site, self._now(), slot, self._measuring(), name)
             spoilt = bool(facts.void_because) and not facts.disturbances
-            again = spoilt and attempt < _ATTEMPTS
+            lost = any(one.keeper.is_disturbed for one in prepared)
+            again = lost or (spoilt and attempt < _ATTEMPTS)
             self.folder.write_json(f"{name}/facts.json", facts.to_json())
             self._record("trial", trial=name, slot=slot.position, line=facts.line, again=again)
+            if lost:
+                edges.stop.check()
             if not again:
                 self.facts.append(facts)
                 self.ending.after(facts)
                 return
             self.edges.talk.say(f"  trial {name} is made again: {facts.void_because[0]}")
 
-    def _deploy(self, prepared: Sequence[Prepared], arm: str) -> None:
+    def _name_of(self, slot: Slot) -> str:
+        """Return the next name for a trial of a slot: what was interrupted stays as it is."""
+        self._tries[slot.position] += 1
+        name = f"trials/{self.prefix}{slot.position + 1:03d}-{slot.arm}"
+        number = self._tries[slot.position]
+        return f"{name}-{number}" if number > 1 else name
+
+    def _deploy(self, prepared: Sequence[Prepared], arm: str, edges: Edges) -> None:
         """Put an arm on the site, unless it stands there and a fresh boot was not asked for."""
         if (
             self._deployed is not None
@@ -159,7 +236,7 @@ class SiteRun:
             return
         self._record("deploying", site=self.plan.site.name, arm=arm)
         self._has_changed = True
-        self._deployed = deploy(self.edges, self.plan.site, prepared, arm, self.job.ready)
+        self._deployed = deploy(edges, self.plan.site, prepared, arm, self.job.ready)
         proof = self._deployed.proof
         self._record(
             "deployed", site=self.plan.site.name, arm=arm, shown=proof.shown, notes=proof.notes
@@ -185,22 +262,22 @@ class SiteRun:
         )
         return found
 
-    def _keep(self, prepared: Sequence[Prepared]) -> None:
-        """Leave an arm on the site: ready, and committed through new logins."""
+    def _keep(self, prepared: Sequence[Prepared], edges: Edges) -> None:
+        """Leave an arm on the site: ready, and committed through new logins, on all hosts."""
         if self._deployed is None or self._deployed.arm != self.keep:
-            self._deploy(prepared, self.keep)
-        wait_ready(self.edges, self.plan.site, self.job.ready)
+            self._deploy(prepared, self.keep, edges)
+        wait_ready(edges, self.plan.site, self.job.ready)
+        keep_all(self.edges, [(one.host, one.keeper) for one in prepared])
         for one in prepared:
-            fresh = reach(self.edges, one.host.name, one.host.host)
-            try:
-                one.keeper.keep(fresh.agent)
-            finally:
-                fresh.transport.close()
             self.kept.append(one.host.name)
-            self._record("kept", host=one.host.name)
+            self._record_late("kept", host=one.host.name)
             self.edges.talk.say(
                 f"{one.host.name}: kept; `fleetctl rollback {self.folder.run_id}` undoes it"
             )
+
+    def _was_taken(self, error: FleetError) -> bool:
+        """Tell whether somebody else works on a host by now: how it is, is theirs to say."""
+        return isinstance(error, LeaseHeld) and error.exit_code is ExitCode.FAILED_RESTORED
 
     def _prove_restored(self) -> None:
         for host in self.plan.hosts:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from fleetctl.clock import SystemClock
-from fleetctl.errors import FleetError, InputError, InternalError, LoginRefused, RemoteFailed
-from fleetctl.host.agent_client import Agent, Sudo, apply_deadline_s
+from fleetctl.errors import FleetError, InputError, InternalError, RemoteFailed
+from fleetctl.host.agent_client import Agent, apply_deadline_s
 from fleetctl.host.bundle import agent_bundle
 from fleetctl.host.local import connect_local
 from fleetctl.host.transport import Completed
@@ -206,56 +205,3 @@ def test_facts_only_travel_under_known_names():
     error = with_facts(FleetError("w", why="y", next_step="n"), step="restart", other=1)
 
     assert vars(error)["step"] == "restart"
-
-
-def fake_sudo(folder: Path, password: str | None) -> Path:
-    """Write a `sudo` that behaves as the real one does towards us, and records its argv."""
-    check = (
-        'IFS= read -r given; [ "$given" = "$EXPECTED" ] || '
-        '{ echo "sudo: 1 incorrect password attempt" >&2; exit 1; }'
-        if password is not None
-        else ":"
-    )
-    path = folder / "sudo"
-    path.write_text(
-        "#!/bin/sh\n"
-        f'echo "$@" >> {folder}/argv\n'
-        f"EXPECTED={password or ''}\n"
-        'while [ "$1" != "--" ]; do shift; done; shift\n'
-        f"{check}\n"
-        'exec "$@"\n'
-    )
-    path.chmod(0o755)
-    return path
-
-
-@pytest.mark.parametrize("asks", [True, False], ids=["asks", "NOPASSWD"])
-def test_sudo_gets_its_password_on_stdin_only_or_none_at_all(
-    recording, tmp_path, monkeypatch, asks
-):
-    fake_sudo(tmp_path, "s3cret-canary" if asks else None)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    transport = recording()
-    agent = client(transport, tmp_path, sudo=Sudo("s3cret-canary"))
-
-    agent.status()
-    agent.status()
-
-    assert "s3cret-canary" not in (tmp_path / "argv").read_text()
-    assert all("s3cret-canary" not in " ".join(argv) for argv, _ in transport.calls)
-    written = subprocess.run(
-        ["grep", "-r", "s3cret-canary", str(tmp_path / "state")], check=False, capture_output=True
-    )
-    assert written.returncode == 1
-    assert "s3cret-canary" not in repr(Sudo("s3cret-canary"))
-
-
-def test_a_wrong_password_is_a_refused_login(recording, tmp_path, monkeypatch):
-    fake_sudo(tmp_path, "right")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    agent = client(recording(), tmp_path, sudo=Sudo("wrong"))
-
-    with pytest.raises(LoginRefused, match="sudo refused") as refused:
-        agent.status()
-
-    assert "wrong" not in str(refused.value)

@@ -1,6 +1,5 @@
 """Bringing hosts back by a run's name: exactly that run, never a neighbour with the same start."""
 
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -45,8 +44,8 @@ def fleet():
     """Two hosts, each with a kept change of its own run; `a` holds two."""
     agents = {"a": Agent("20261129-run", "20261129-run-2"), "b": Agent("20261130-run")}
     edges = SimpleNamespace(
-        connect=lambda name, _host: SimpleNamespace(name=name, close=threading.Event().set),
-        agent=lambda transport, _host: agents[transport.name],
+        connect=lambda name, _host: SimpleNamespace(host_name=name, close=lambda: None),
+        agent=lambda transport, _host: agents[transport.host_name],
     )
     inventory = Inventory(hosts={name: Host(**FACTS) for name in agents})
     return SimpleNamespace(

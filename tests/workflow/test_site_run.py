@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fleetctl.clock import SystemClock
 from fleetctl.errors import (
     ConnectionLost,
     ExitCode,
@@ -14,9 +15,11 @@ from fleetctl.errors import (
 )
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow import fleet_run
+from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import measure_sites
 from fleetctl.workflow.restored import prove_restored
 from fleetctl.workflow.site_run import SiteRun
+from fleetctl.workflow.stopping import Stop, StoppableClock
 
 LOST = ConnectionLost("a went away", why="reset by peer", next_step="look at a")
 
@@ -25,7 +28,6 @@ class Agent:
     """A host that gives its lease and takes it back, and may then be unreachable."""
 
     def __init__(self, *, answers: bool = True) -> None:
-        self.transport = SimpleNamespace(host_name="a")
         self.said: list[str] = []
         self._answers = answers
 
@@ -51,7 +53,8 @@ class Talk:
 
 def site_plan(agent):
     host = SimpleNamespace(unit="u")
-    reached = SimpleNamespace(name="a", host=host, agent=agent)
+    transport = SimpleNamespace(times_lost=0)
+    reached = SimpleNamespace(name="a", host=host, agent=agent, transport=transport)
     unit = SimpleNamespace(properties={}, unit="u")
     found = SimpleNamespace(
         reached=reached, touched={}, plans={}, wanted={}, within=(), view=SimpleNamespace(unit=unit)
@@ -61,11 +64,18 @@ def site_plan(agent):
 
 
 @pytest.fixture
-def edges():
-    from fleetctl.workflow.stopping import Stop
-
-    clock = SimpleNamespace(now_s=lambda: 0.0)
-    return SimpleNamespace(talk=Talk(), clock=clock, holder="ann@desk", stop=Stop())
+def edges(tmp_path):
+    stop = Stop()
+    return Edges(
+        connect=None,
+        agent=None,
+        clock=StoppableClock(SystemClock(), stop),
+        stop=stop,
+        talk=Talk(),
+        holder="ann@desk",
+        runs=tmp_path,
+        salt=None,
+    )
 
 
 @pytest.fixture
@@ -74,7 +84,7 @@ def folder(tmp_path):
 
 
 def site_run(edges, folder, plan, **more):
-    job = SimpleNamespace(purpose="p", lease_s=60.0)
+    job = SimpleNamespace(kind="experiment", purpose="p", lease_s=60.0)
     return SiteRun(edges, folder, plan, (), job, **more)
 
 
@@ -126,7 +136,7 @@ def test_a_failure_after_keep_names_the_hosts_that_keep_the_change(
         raise kind("b failed", why="", next_step="")
 
     monkeypatch.setattr(fleet_run.SiteRun, "run", kept_then_failed)
-    job = SimpleNamespace(purpose="p", lease_s=60.0)
+    job = SimpleNamespace(kind="experiment", purpose="p", lease_s=60.0)
 
     with pytest.raises(kind) as failed:
         measure_sites(edges, folder, job, [site_plan(Agent())], {"a": ["slot"]}, keep="treatment")

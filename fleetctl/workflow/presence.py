@@ -1,0 +1,154 @@
+"""Hosts that went away and came back: noticed at once, waited for, brought back, held anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fleetctl.errors import ExitCode, HostError, LeaseHeld, NotRestored
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.lease_keeper import LeaseKeeper
+from fleetctl.workflow.stopping import Stop, StoppableClock
+
+PATIENCE_S = 600.0
+_LOOK_EVERY_S = 2.0
+
+
+class StopOrAbsence(Stop):
+    """Asks whoever waits to end also when a host or its lease is lost: it waits in vain then."""
+
+    def __init__(self, stop: Stop, keepers: Sequence[LeaseKeeper]) -> None:
+        super().__init__()
+        self._operator = stop
+        self._keepers = tuple(keepers)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an end was asked for, or a host is lost."""
+        return self._operator.is_asked or any(keeper.is_disturbed for keeper in self._keepers)
+
+    def ask(self, reason: str) -> None:
+        """Ask for an orderly end of the whole run."""
+        self._operator.ask(reason)
+
+    def check(self) -> None:
+        """Raise when an end was asked for, or a host is lost.
+
+        Raises:
+            Interrupted: the operator asked.
+            ConnectionLost, LeaseHeld: as their names say.
+        """
+        self._operator.check()
+        for keeper in self._keepers:
+            keeper.check()
+
+    def wait(self, duration_s: float) -> None:
+        """Wait; raise as `check` does."""
+        self._operator.wait(duration_s)
+        self.check()
+
+
+def watchful(edges: Edges, keepers: Sequence[LeaseKeeper]) -> Edges:
+    """Return edges whose waits end when one of the hosts is lost."""
+    stop = StopOrAbsence(edges.stop, keepers)
+    return replace(edges, stop=stop, clock=StoppableClock(edges.clock.inner, stop))
+
+
+def come_back(edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patience_s: float) -> None:
+    """Wait until every host answers again, as found, and hold them all anew.
+
+    Hosts that never were away go back to as found at once: a deployment is changed as a whole.
+
+    Args:
+        edges: the outside world.
+        keepers: of the hosts of a site.
+        resume: the command that goes on with the run later; empty where there is none.
+        patience_s: how long to wait.
+
+    Raises:
+        Interrupted: the operator asked for an end.
+        NotRestored: a host did not answer in time, or could not bring itself back.
+        RestoreConflict: somebody changed a file of ours meanwhile.
+        LeaseHeld: somebody else took a host; what this run had changed on it is restored.
+    """
+    until_s = edges.clock.monotonic_s() + patience_s
+    silent = _not_regained(keepers)
+    while silent:
+        if edges.clock.monotonic_s() >= until_s:
+            raise _never_back(silent, resume, patience_s)
+        edges.clock.sleep(_LOOK_EVERY_S)
+        silent = _not_regained(silent)
+
+
+def bring_back_late(
+    edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patience_s: float
+) -> None:
+    """Wait for hosts that could not be reached when they were to be restored, and do it then.
+
+    An operator who asked for an end is not kept waiting: the hosts restore themselves.
+
+    Raises:
+        NotRestored: a host did not answer in time, or could not bring itself back.
+        RestoreConflict: somebody changed a file of ours meanwhile.
+    """
+    absent = [keeper for keeper in keepers if keeper.left is not None]
+    until_s = edges.clock.monotonic_s() + patience_s if absent else 0.0
+    for keeper in absent:
+        edges.talk.say(f"{keeper.left}; waiting for it to answer")
+    while absent:
+        absent = [keeper for keeper in absent if not _brought_back(keeper)]
+        if absent and (edges.stop.is_asked or edges.clock.monotonic_s() >= until_s):
+            raise _left(absent[0], resume)
+        if absent:
+            edges.clock.inner.sleep(_LOOK_EVERY_S)
+
+
+def _not_regained(keepers: Iterable[LeaseKeeper]) -> dict[LeaseKeeper, HostError]:
+    """Hold hosts anew; return those that do not answer, and why."""
+    return {one: error for one in keepers if (error := _regain(one)) is not None}
+
+
+def _regain(keeper: LeaseKeeper) -> HostError | None:
+    """Hold a host anew; return why it does not answer, if it does not."""
+    try:
+        keeper.regain()
+    except HostError as error:
+        return error
+    except LeaseHeld as taken:
+        raise LeaseHeld(
+            f"{keeper.name} was taken while it was away",
+            why=f"{taken}; what this run had changed on it was restored before",
+            next_step=taken.next_step,
+            exit_code=ExitCode.FAILED_RESTORED,
+        ) from taken
+    return None
+
+
+def _brought_back(keeper: LeaseKeeper) -> bool:
+    try:
+        keeper.bring_back()
+    except HostError:
+        return False
+    keeper.left = None
+    return True
+
+
+def _left(keeper: LeaseKeeper, resume: str) -> NotRestored:
+    error = keeper.left
+    if error is None:
+        raise AssertionError("only an absent host is left")
+    error.next_step += f"; then {resume} goes on" if resume else ""
+    return error
+
+
+def _never_back(
+    silent: Mapping[LeaseKeeper, HostError], resume: str, patience_s: float
+) -> NotRestored:
+    names = ", ".join(keeper.name for keeper in silent)
+    last = "; ".join(str(error) for error in silent.values())
+    return NotRestored(
+        f"{names} did not answer again within {patience_s:g} s",
+        why=f"{last}; a host restores itself when its lease ends, but nobody has seen it",
+        next_step="`fleetctl status` when it answers again"
+        + (f"; then {resume} goes on" if resume else ""),
+    )
