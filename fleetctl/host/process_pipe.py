@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import IO
 
@@ -16,6 +18,14 @@ EXIT_PATIENCE_S = 5.0
 # So often nothing must come from a process that is gone, before its output counts as over although
 # somebody still holds the other end.
 SILENCES = 5
+# What `nohup`, or a shell's `&`, may have told us to ignore, and every child would inherit.
+INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_RESET = """import os, signal, sys
+for number in sys.argv[1].split(","):
+    signal.signal(int(number), signal.SIG_DFL)
+for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores by itself
+    signal.signal(number, signal.SIG_DFL)
+os.execvp(sys.argv[2], sys.argv[2:])"""
 
 
 class ProcessPipe:
@@ -26,7 +36,7 @@ class ProcessPipe:
     ) -> None:
         # A session of its own: Ctrl-C at the terminal is for fleetctl to act on, not for the child.
         self._process = subprocess.Popen(
-            list(argv),
+            with_default_signals(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,6 +113,17 @@ class ProcessPipe:
             self._open.discard(fileno)
             self._poll.unregister(fileno)
         return data
+
+
+def with_default_signals(argv: Sequence[str]) -> list[str]:
+    """Return a command line that starts a program with no signal ignored, whatever we ignore.
+
+    A shell can't undo what it was started with, and `preexec_fn` is unsafe beside threads.
+    """
+    ignored = [str(int(each)) for each in INHERITED if signal.getsignal(each) is signal.SIG_IGN]
+    if not ignored:
+        return list(argv)
+    return [sys.executable, "-I", "-S", "-c", _RESET, ",".join(ignored), *argv]
 
 
 def _required(stream: IO[bytes] | None) -> IO[bytes]:
