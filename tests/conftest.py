@@ -39,7 +39,7 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-# a shell's `&` starts its programs deaf to Ctrl-C, and those that tests interrupt would inherit that
+# a shell's `&` starts its programs deaf to Ctrl-C, and those that tests interrupt inherit it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
