@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import typer
 
+from fleetctl.cli.data import forget_reader
 from fleetctl.errors import ExitCode, FleetError
 
 REPORT_A_BUG = "this is a bug in fleetctl; please report it with the traceback above"
@@ -31,15 +32,30 @@ def run_guarded(app: Callable[..., object]) -> int:
         say("interrupted")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
+        forget_reader()
         return int(ExitCode.OK)
+    except SystemExit as ended:
+        return _ended(ended)
     except Exception as error:  # noqa: BLE001 - the last line of defence: a bug must not look like a verdict
         return _usage_or_bug(error)
     return result if isinstance(result, int) else int(ExitCode.OK)
 
 
+def _ended(ended: SystemExit) -> int:
+    """Return the exit code of a library that ends the process: typer, when help has no reader.
+
+    A reader that leaves (`--help | head -1`) is no failure.
+    """
+    if isinstance(ended.__context__, BrokenPipeError):
+        forget_reader()
+        return int(ExitCode.OK)
+    return ended.code if isinstance(ended.code, int) else int(ExitCode.INTERNAL)
+
+
 def _usage_or_bug(error: Exception) -> int:
     if isinstance(error, _USAGE_ERROR):
-        error.show()  # type: ignore[attr-defined]
+        with contextlib.suppress(OSError, ValueError):  # nobody listens: the exit code still speaks
+            error.show()  # type: ignore[attr-defined]
         return int(ExitCode.USAGE)
     traceback.print_exception(error)
     say("error: internal error", "", f"hint: {REPORT_A_BUG}")

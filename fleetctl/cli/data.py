@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterable
 
+from fleetctl.errors import ExitCode, StoreError
+
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines of data."""
@@ -29,11 +31,21 @@ def _print(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_reader()
+        forget_reader()
+    except OSError as error:
+        forget_reader()
+        raise StoreError(
+            "the answer could not be written",
+            why=f"stdout: {error.strerror}",
+            next_step="make room there, or send stdout somewhere else, and ask again",
+            exit_code=ExitCode.INTERNAL,
+        ) from error
 
 
-def _forget_reader() -> None:
+def forget_reader() -> None:
     """Let what is still buffered go nowhere: the interpreter flushes once more at its end."""
+    if sys.stdout is None or sys.stdout.closed:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

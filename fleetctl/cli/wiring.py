@@ -141,7 +141,9 @@ def _signals(stop: Stop, console: Console) -> Iterator[None]:
         console.say("stopping: no new work; the hosts are being restored (again: leave at once)")
         stop.ask(f"signal {signal.Signals(number).name}")
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)  # below `nohup` a closed terminal means nothing
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield

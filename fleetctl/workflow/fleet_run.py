@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from fleetctl.analysis.design import Slot
-from fleetctl.errors import ExitCode, FleetError, Interrupted
+from fleetctl.errors import ExitCode, FleetError
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.run_folder import RunFolder, new_run_id
 from fleetctl.workflow.edges import Edges
@@ -17,14 +17,7 @@ from fleetctl.workflow.prepare import SitePlan, check_on_host, plan_site
 from fleetctl.workflow.restored import RestoredProof
 from fleetctl.workflow.site import Site, by_machine, check_layout
 from fleetctl.workflow.site_run import AllTrials, Ending, SiteRun
-
-_GRAVITY = (
-    ExitCode.INTERRUPTED,
-    ExitCode.REFUSED,
-    ExitCode.FAILED_RESTORED,
-    ExitCode.CONFLICT,
-    ExitCode.FAILED_NOT_RESTORED,
-)
+from fleetctl.workflow.telling import gravest_of, tell
 
 
 @dataclass(frozen=True)
@@ -154,10 +147,10 @@ def _run_groups(edges: Edges, groups: Sequence[Sequence[SiteRun]]) -> None:
     for future in futures:
         if future.exception() is not None:
             for error in errors:
-                edges.talk.say(f"also failed: {error}")
+                tell(edges.talk, "also failed", error)
             future.result()
     if errors:
-        _raise_gravest(edges, errors)
+        raise gravest_of(edges.talk, errors)
 
 
 def _say_kept(error: FleetError, folder: RunFolder, kept: Sequence[str]) -> None:
@@ -175,16 +168,3 @@ def _wait_in_slices(futures: Sequence[Future[None]]) -> None:
     pending = set(futures)
     while pending:
         pending = wait(pending, timeout=0.2).not_done
-
-
-def _raise_gravest(edges: Edges, errors: Sequence[FleetError]) -> None:
-    gravest = max(errors, key=lambda error: (gravity(error), -errors.index(error)))
-    for error in errors:
-        if error is not gravest and not isinstance(error, Interrupted):
-            edges.talk.say(f"also failed: {error}")
-    raise gravest
-
-
-def gravity(error: FleetError) -> int:
-    """Return how much an error outweighs others: an unrestored host most, an interruption least."""
-    return _GRAVITY.index(error.exit_code) if error.exit_code in _GRAVITY else len(_GRAVITY)

@@ -39,12 +39,13 @@ def elapsed_s() -> float:
 class LeaseKeeper:
     """A lease on one host and unit, renewed until the end of the block or of this process.
 
-    Leaving the block restores what is open and gives the lease back. Where the host can't be
-    reached for that, `left` says so and `bring_back` does it once it answers again.
+    Leaving the block restores what is open and gives the lease back. Where that fails, `left`
+    says why, and `presence.bring_back_late` has to be called.
 
     Attributes:
         request: the lease that is held, or was held last.
         left: why the host could not be restored when the block was left; None when it was.
+        is_silent: it could not be reached for that.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class LeaseKeeper:
     ) -> None:
         unit = host.host.unit
         self.request = LeaseRequest(new_id(), run_id, holder, purpose, unit, length_s)
-        self.left: NotRestored | None = None
+        self.left: FleetError | None = None
+        self.is_silent = False
         self._host = host
         self._elapsed = elapsed
         self._renewed_s = elapsed()
@@ -91,14 +93,21 @@ class LeaseKeeper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Restore and release; renewals go on until the host is back."""
+        """Restore and release; renewals go on until the host is back. Never raises: see `left`."""
+        if not self._is_kept:
+            self.brings_back()
+        self.end_renewals()
+
+    def brings_back(self) -> bool:
+        """Restore the host and say whether it answered; `left` says what is left to do."""
+        self.left, self.is_silent = None, False
         try:
-            if not self._is_kept:
-                self.bring_back()
+            self.bring_back()
         except HostError as silent:
-            self.left = self._not_reached(silent)
-        finally:
-            self.end_renewals()
+            self.left, self.is_silent = self._not_reached(silent), True
+        except FleetError as failed:
+            self.left = failed
+        return not self.is_silent
 
     def switch(self, plan: Plan, *, within: tuple[str, ...]) -> None:
         """Bring the host to a plan made from the host as found; what was on it goes back first.

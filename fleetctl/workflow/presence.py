@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fleetctl.errors import ExitCode, HostError, LeaseHeld, NotRestored
+from fleetctl.errors import ExitCode, FleetError, HostError, LeaseHeld, NotRestored
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.stopping import Stop, StoppableClock
+from fleetctl.workflow.telling import gravest_of
 
 PATIENCE_S = 600.0
 _LOOK_EVERY_S = 2.0
@@ -83,24 +84,39 @@ def come_back(edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patienc
 def bring_back_late(
     edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patience_s: float
 ) -> None:
+    """Restore hosts that could not be reached when they were to be; to call after their blocks.
+
+    Raises:
+        NotRestored, RestoreConflict: the gravest of what is left to do; the rest is told.
+    """
+    left = what_is_left(edges, keepers, resume, patience_s)
+    if left:
+        raise gravest_of(edges.talk, list(left.values()))
+
+
+def what_is_left(
+    edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patience_s: float
+) -> dict[LeaseKeeper, FleetError]:
     """Wait for hosts that could not be reached when they were to be restored, and do it then.
 
     An operator who asked for an end is not kept waiting: the hosts restore themselves.
 
-    Raises:
-        NotRestored: a host did not answer in time, or could not bring itself back.
-        RestoreConflict: somebody changed a file of ours meanwhile.
+    Returns:
+        What could not be restored, and why; what each error says is what is left to do.
     """
-    absent = [keeper for keeper in keepers if keeper.left is not None]
+    absent = [keeper for keeper in keepers if keeper.is_silent]
     until_s = edges.clock.monotonic_s() + patience_s if absent else 0.0
     for keeper in absent:
         edges.talk.say(f"{keeper.left}; waiting for it to answer")
-    while absent:
-        absent = [keeper for keeper in absent if not _brought_back(keeper)]
-        if absent and (edges.stop.is_asked or edges.clock.monotonic_s() >= until_s):
-            raise _left(absent[0], resume)
-        if absent:
-            edges.clock.inner.sleep(_LOOK_EVERY_S)
+    while absent := [keeper for keeper in absent if not keeper.brings_back()]:
+        if edges.stop.is_asked or edges.clock.monotonic_s() >= until_s:
+            break
+        # the clock below: whoever asked for an end is heard above
+        edges.clock.inner.sleep(_LOOK_EVERY_S)
+    left = {keeper: keeper.left for keeper in keepers if keeper.left is not None}
+    for keeper in absent:
+        left[keeper].next_step += f"; then {resume} goes on" if resume else ""
+    return left
 
 
 def _not_regained(keepers: Iterable[LeaseKeeper]) -> dict[LeaseKeeper, HostError]:
@@ -122,23 +138,6 @@ def _regain(keeper: LeaseKeeper) -> HostError | None:
             exit_code=ExitCode.FAILED_RESTORED,
         ) from taken
     return None
-
-
-def _brought_back(keeper: LeaseKeeper) -> bool:
-    try:
-        keeper.bring_back()
-    except HostError:
-        return False
-    keeper.left = None
-    return True
-
-
-def _left(keeper: LeaseKeeper, resume: str) -> NotRestored:
-    error = keeper.left
-    if error is None:
-        raise AssertionError("only an absent host is left")
-    error.next_step += f"; then {resume} goes on" if resume else ""
-    return error
 
 
 def _never_back(

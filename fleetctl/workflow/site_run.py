@@ -29,10 +29,11 @@ from fleetctl.workflow.job import Job
 from fleetctl.workflow.keep import keep_all
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.measure import Measuring, measure
-from fleetctl.workflow.prepare import SitePlan
-from fleetctl.workflow.presence import PATIENCE_S, bring_back_late, come_back, watchful
+from fleetctl.workflow.prepare import HostPlan, SitePlan
+from fleetctl.workflow.presence import PATIENCE_S, come_back, watchful, what_is_left
 from fleetctl.workflow.ready import probe_of, wait_ready
 from fleetctl.workflow.restored import RestoredProof, prove_restored
+from fleetctl.workflow.telling import gravest_of, tell
 
 _ATTEMPTS = 2
 _MOST_ABSENCES = 3
@@ -99,23 +100,53 @@ class SiteRun:
             FleetError: with the exit code that tells the state of the hosts.
         """
         try:
-            try:
-                self._make()
-            except (NotRestored, RestoreConflict):
-                raise
-            except FleetError as error:
-                self._after_failure(error)
-                raise
-            except OSError as error:
-                failed = _machine_failed(error)
-                self._after_failure(failed)
-                raise failed from error
-            if not self.keep:
-                bring_back_late(self.edges, self._keepers, self._resume, self.patience_s)
-                self._prove_restored()
+            self._make_and_restore()
         except FleetError as error:
             self._record_late("failed", site=self.plan.site.name, what=error.what, why=error.why)
             raise
+
+    def _make_and_restore(self) -> None:
+        failed: FleetError | None = None
+        try:
+            self._make()
+        except FleetError as error:
+            failed = error
+        except OSError as error:
+            failed = _machine_failed(error)
+            failed.__cause__ = error
+        left = self._what_is_left(failed)
+        if left:
+            if failed is not None and failed not in left:
+                tell(self.edges.talk, f"{self.plan.site.name} failed", failed)
+            raise gravest_of(self.edges.talk, left) from failed
+        if failed is not None:
+            if self._has_changed and failed.exit_code is ExitCode.REFUSED:
+                failed.exit_code = ExitCode.FAILED_RESTORED
+            raise failed
+
+    def _what_is_left(self, failed: FleetError | None) -> list[FleetError]:
+        """Look at every host that is to be as found again; return what is left to do on some."""
+        if self.kept or (failed is not None and not self._has_changed):
+            return []
+        if isinstance(failed, NotRestored | RestoreConflict):
+            return [failed]
+        left = what_is_left(self.edges, self._keepers, self._resume, self.patience_s)
+        names = [keeper.name for keeper in left]
+        errors = list(left.values())
+        for host in self.plan.hosts:
+            if host.reached.name not in names and not _was_taken(failed):
+                errors += self._unproven(host)
+        return errors
+
+    def _unproven(self, host: HostPlan) -> list[FleetError]:
+        """Prove that a host is back; return the error when it is not."""
+        try:
+            proof = prove_restored(self.edges, host)
+        except NotRestored as error:
+            return [error]
+        self.restored.append(proof)
+        self._record_late("restored", host=proof.host, files=proof.files)
+        return []
 
     def _make(self) -> None:
         with ExitStack() as stack:
@@ -171,15 +202,6 @@ class SiteRun:
     def _resume(self) -> str:
         """The command that goes on with this run later, where there is one."""
         return f"`fleetctl resume {self.folder.run_id}`" if self.job.kind == "experiment" else ""
-
-    def _after_failure(self, error: FleetError) -> None:
-        """Prove that the hosts are back, and let the error say so."""
-        if self._has_changed:
-            bring_back_late(self.edges, self._keepers, self._resume, self.patience_s)
-            if not self._was_taken(error):
-                self._prove_restored()
-            if error.exit_code is ExitCode.REFUSED:
-                error.exit_code = ExitCode.FAILED_RESTORED
 
     def _hold(self, stack: ExitStack, index: int) -> Prepared:
         host = self.plan.hosts[index]
@@ -275,16 +297,6 @@ class SiteRun:
                 f"{one.host.name}: kept; `fleetctl rollback {self.folder.run_id}` undoes it"
             )
 
-    def _was_taken(self, error: FleetError) -> bool:
-        """Tell whether somebody else works on a host by now: how it is, is theirs to say."""
-        return isinstance(error, LeaseHeld) and error.exit_code is ExitCode.FAILED_RESTORED
-
-    def _prove_restored(self) -> None:
-        for host in self.plan.hosts:
-            proof = prove_restored(self.edges, host)
-            self.restored.append(proof)
-            self._record_late("restored", host=proof.host, files=proof.files)
-
     def _record_late(self, kind: str, **facts: object) -> None:
         """Record what is true whether or not it can be written: a full disk hides no error."""
         try:
@@ -294,6 +306,11 @@ class SiteRun:
 
     def _record(self, kind: str, **facts: object) -> None:
         self.folder.record(self.edges.clock.now_s(), kind, **facts)
+
+
+def _was_taken(error: FleetError | None) -> bool:
+    """Tell whether somebody else works on a host by now: how it is, is theirs to say."""
+    return isinstance(error, LeaseHeld) and error.exit_code is ExitCode.FAILED_RESTORED
 
 
 def _machine_failed(error: OSError) -> StoreError:

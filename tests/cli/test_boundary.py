@@ -1,8 +1,10 @@
 """Errors become one message and a documented exit code; help stays light."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -11,6 +13,13 @@ from fleetctl.cli.boundary import run_guarded
 from fleetctl.errors import ExitCode, FleetError, NotRestored
 
 # pydantic is not among them: typer itself imports it
+WRITE = """
+import sys
+from pathlib import Path
+from fleetctl.cli.boundary import run_guarded
+from fleetctl.cli.data import print_lines
+sys.exit(run_guarded(lambda **_: print_lines(["x"])))
+"""
 HEAVY = {"paramiko", "fabric", "scipy", "numpy", "statsmodels", "aiohttp", "torch"}
 
 
@@ -82,3 +91,35 @@ def test_every_command_and_option_has_help():
             walk(inner, f"{name} {inner_name}")
 
     walk(typer.main.get_command(app), "fleetctl")
+
+
+@pytest.mark.parametrize("gone", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["--help"], ExitCode.OK), (["results", "list"], ExitCode.OK), (["nope"], ExitCode.USAGE)],
+    ids=["help", "data", "usage"],
+)
+def test_a_reader_that_left_changes_no_exit_code_and_leaves_no_traceback(
+    tmp_path, words, code, gone
+):
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, gone: writing}
+    done = subprocess.run(
+        [sys.executable, "-m", "fleetctl", *words], cwd=tmp_path, check=False, **streams
+    )
+    os.close(writing)
+
+    assert done.returncode == code
+    assert b"Traceback" not in (done.stderr or b"")
+
+
+def test_an_answer_that_can_not_be_written_is_no_success():
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", WRITE], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert done.returncode == ExitCode.INTERNAL
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr

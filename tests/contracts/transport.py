@@ -267,8 +267,10 @@ class EndContract:
                 waiting.result(10)
 
     def test_nothing_runs_after_close(self, transport: Transport):
+        assert transport.is_open()
         transport.close()
 
+        assert not transport.is_open()
         with pytest.raises(ConnectionLost):
             transport.run(["true"], deadline_s=30)
 

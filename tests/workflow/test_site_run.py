@@ -144,3 +144,54 @@ def test_a_failure_after_keep_names_the_hosts_that_keep_the_change(
     assert failed.value.exit_code is ExitCode.FAILED_NOT_RESTORED
     assert failed.value.why == "the change was already kept on a"
     assert "fleetctl rollback r" in failed.value.next_step
+
+
+def two_hosts():
+    plans = [site_plan(Agent()), site_plan(Agent())]
+    plans[1].hosts[0].reached.name = "b"
+    site = SimpleNamespace(name="a+b", machine="a", hosts=(), entry=None)
+    hosts = (*plans[0].hosts, *plans[1].hosts)
+    return SimpleNamespace(site=site, arms={}, hosts=hosts)
+
+
+def test_a_host_that_is_not_back_hides_no_other_host_s_end_state(edges, folder):
+    plan = two_hosts()
+    refused = NotRestored("a is not back", why="immutable", next_step="chattr -i on a")
+
+    def refuse(_lease):
+        raise refused
+
+    plan.hosts[0].reached.agent.release = refuse
+
+    with pytest.raises(NotRestored, match="a is not back"):
+        site_run(edges, folder, plan).run()
+
+    assert any(line.startswith("b: restored") for line in edges.talk.lines)
+
+
+def test_every_host_that_is_not_back_is_told_with_its_next_step(edges, folder):
+    plan = two_hosts()
+    for host in plan.hosts:
+        host.reached.agent._answers = False
+
+    with pytest.raises(NotRestored, match="a could not be looked at"):
+        site_run(edges, folder, plan).run()
+
+    assert edges.talk.lines == [
+        "also failed: b could not be looked at after it was restored: a went away: reset by peer",
+        "  hint: `fleetctl status --host b` when it answers again",
+    ]
+
+
+def test_what_failed_first_is_told_beside_a_host_that_is_not_back(edges, folder, monkeypatch):
+    def not_ready(*_):
+        raise NotReady("it hangs", why="no answer", next_step="look at its log")
+
+    monkeypatch.setattr(SiteRun, "_trial", not_ready)
+    run = site_run(edges, folder, site_plan(Agent(answers=False)), _has_changed=True)
+    run.slots = ("one",)
+
+    with pytest.raises(NotRestored):
+        run.run()
+
+    assert edges.talk.lines == ["a failed: it hangs: no answer", "  hint: look at its log"]

@@ -1,0 +1,40 @@
+"""Errors beside the one that ends a run: told in full, each with its next step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from fleetctl.errors import ExitCode, FleetError
+from fleetctl.workflow.edges import Talk
+
+E = TypeVar("E", bound=FleetError)
+
+_GRAVITY = (
+    ExitCode.INTERRUPTED,
+    ExitCode.REFUSED,
+    ExitCode.FAILED_RESTORED,
+    ExitCode.CONFLICT,
+    ExitCode.FAILED_NOT_RESTORED,
+)
+
+
+def gravity(error: FleetError) -> int:
+    """Return how much an error outweighs others: an unrestored host most, an interruption least."""
+    return _GRAVITY.index(error.exit_code) if error.exit_code in _GRAVITY else len(_GRAVITY)
+
+
+def tell(talk: Talk, heading: str, error: FleetError) -> None:
+    """Say what happened, why, and what to do next."""
+    talk.say(f"{heading}: {error}")
+    if error.next_step:
+        talk.say(f"  hint: {error.next_step}")
+
+
+def gravest_of(talk: Talk, errors: Sequence[E]) -> E:
+    """Return the gravest error, the first of equals; the others are told."""
+    gravest = max(errors, key=lambda error: (gravity(error), -errors.index(error)))
+    for error in errors:
+        if error is not gravest and error.exit_code is not ExitCode.INTERRUPTED:
+            tell(talk, "also failed", error)
+    return gravest
