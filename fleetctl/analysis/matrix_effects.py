@@ -86,12 +86,14 @@ class MatrixEffects:
         phi: dispersion that the tests were scaled by; 1 for exact tables.
         df: degrees of freedom behind it.
         effects: one for each level and declared interaction.
+        blocked_by: what the blocks of the cells are.
     """
 
     method: str
     phi: float
     df: int
     effects: tuple[Effect, ...]
+    blocked_by: str = "host"
 
 
 class FirthFit(NamedTuple):

@@ -15,10 +15,11 @@ from fleetctl.cli.env_host import show
 from fleetctl.cli.hosts import forget, rollback, status, unlock
 from fleetctl.cli.judge import judge, power
 from fleetctl.cli.lab import lab
+from fleetctl.cli.matrix import matrix
 from fleetctl.cli.plan import plan
 from fleetctl.cli.repro import repro
 from fleetctl.cli.results import results
-from fleetctl.cli.run import aa, matrix, resume, run
+from fleetctl.cli.run import aa, resume, run
 
 app = typer.Typer(
     name="fleetctl",

@@ -118,42 +118,17 @@ def resume(
     console = Console()
     _check_expected(expect)
     folder = find_run(runs, run_id)
+    if folder.head().get("kind") == "matrix":
+        from fleetctl.cli.matrix import go_on
+
+        go_on(folder, None, inventory=inventory, runs=runs, as_json=as_json)
+        return
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
         asked, measured = resume_experiment(outside, fleet, folder)
         judged = _judge(outside, asked, measured, runs)
     _print_report(measured, as_json)
     raise typer.Exit(verdict_exit_code(judged, expect or asked.experiment.verdict.expect))
-
-
-def matrix(
-    spec: SpecPath,
-    inventory: InventoryPath = None,
-    runs: RunsPath = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Measure every cell of a matrix and say which factors matter."""
-    from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.report.matrix import as_json as matrix_json
-    from fleetctl.report.matrix import render
-    from fleetctl.store.history import History
-    from fleetctl.workflow.judgement import matching_dispersion
-    from fleetctl.workflow.matrix import read_matrix, report_matrix, run_matrix
-
-    console = Console()
-    asked = read_matrix(spec)
-    fleet = the_inventory(inventory, console)
-    with edges(runs, console) as outside:
-        measured = run_matrix(outside, fleet, asked)
-        history = matching_dispersion(History(runs), measured.facts)
-        report = report_matrix(asked, measured.facts, history)
-        measured.folder.write_json("report.json", matrix_json(report))
-        measured.folder.write("report.txt", render(report).encode())
-        measured.folder.record(outside.clock.now_s(), "finished", cells=len(asked.cells))
-    if as_json:
-        print_json(matrix_json(report))
-    else:
-        print_lines(render(report).splitlines())
 
 
 def aa(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fleetctl.analysis.matrix_effects import Effect, Factor, MatrixCell, MatrixEffects
@@ -27,6 +27,14 @@ class MatrixReport:
         cells: what was counted; one entry for each cell and host.
         effects: what each factor does; None where they could not be estimated.
         failure: why not; empty where they could.
+        hypothesis: as the author wrote it.
+        run_id: of the run.
+        planned: runs of all cells.
+        reused: of them, runs that an earlier controller had measured.
+        failed: cell, number of the run, site and reason of runs that brought nothing.
+        quarantined: site and reason.
+        aliases: factors of an effect -> effects that the design can't tell from it.
+        notes: what else the reader has to know.
     """
 
     name: str
@@ -34,6 +42,14 @@ class MatrixReport:
     cells: tuple[MatrixCell, ...]
     effects: MatrixEffects | None
     failure: str = ""
+    hypothesis: str = ""
+    run_id: str = ""
+    planned: int = 0
+    reused: int = 0
+    failed: tuple[tuple[str, int, str, str], ...] = ()
+    quarantined: tuple[tuple[str, str], ...] = ()
+    aliases: Mapping[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def headline(report: MatrixReport) -> str:

@@ -1,0 +1,147 @@
+"""`fleetctl matrix`: every cell of a matrix on every equal host, and which factors matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetctl.cli.console import Console
+from fleetctl.cli.data import print_json, print_lines
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath
+from fleetctl.errors import InputError
+
+if TYPE_CHECKING:  # --help has to stay quick
+    from fleetctl.store.run_folder import RunFolder
+    from fleetctl.workflow.campaign import CampaignEnd
+    from fleetctl.workflow.matrix import AskedMatrix
+
+MatrixPath = Annotated[
+    Path | None,
+    typer.Argument(help="A TOML file with a matrix; with --resume, default the run's own copy."),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Go on with a run, or `latest`: cells whose content is unchanged are reused.",
+        show_default=False,
+    ),
+]
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast", help="End at the first cell that can't be measured.")
+]
+Status = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="RUN",
+        help="Only show how a run, or `latest`, fares: cells, sites, quarantine.",
+        show_default=False,
+    ),
+]
+
+
+def matrix(
+    spec: MatrixPath = None,
+    resume: Resume = None,
+    status: Status = None,
+    fail_fast: FailFast = False,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every cell of a matrix and say which factors matter."""
+    from fleetctl.store.run_folder import find_run
+
+    if status is not None:
+        _show_status(find_run(runs, status), as_json)
+    elif resume is not None:
+        folder = find_run(runs, resume)
+        go_on(
+            folder,
+            spec,
+            inventory=inventory,
+            runs=runs,
+            fail_fast=fail_fast,
+            as_json=as_json,
+        )
+    elif spec is not None:
+        _start(spec, inventory, runs, fail_fast=fail_fast, as_json=as_json)
+    else:
+        raise InputError(
+            "nothing to measure",
+            why="neither a matrix nor --resume was given",
+            next_step="fleetctl matrix experiments/matrix.toml",
+        )
+
+
+def _start(
+    spec: Path, inventory: Path | None, runs: Path, *, fail_fast: bool, as_json: bool
+) -> None:
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.workflow.matrix import read_matrix
+    from fleetctl.workflow.matrix_run import run_matrix
+
+    console = Console()
+    asked = read_matrix(spec)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        end = run_matrix(outside, fleet, asked, fails_fast=fail_fast)
+        now_s = outside.clock.now_s()
+    _finish(asked, end, runs, now_s, as_json=as_json)
+
+
+def go_on(
+    folder: RunFolder,
+    spec: Path | None,
+    *,
+    inventory: Path | None,
+    runs: Path,
+    fail_fast: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Go on with a matrix; without `spec`, with the run's own copy of it."""
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.workflow.matrix import read_matrix
+    from fleetctl.workflow.matrix_run import resume_matrix
+
+    console = Console()
+    wanted = None if spec is None else read_matrix(spec)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        asked, end = resume_matrix(outside, fleet, folder, wanted, fails_fast=fail_fast)
+        now_s = outside.clock.now_s()
+    _finish(asked, end, runs, now_s, as_json=as_json)
+
+
+def _finish(
+    asked: AskedMatrix, end: CampaignEnd, runs: Path, now_s: float, *, as_json: bool
+) -> None:
+    """Write and print the report of what was measured; then say what went wrong, if anything."""
+    from fleetctl.store.history import History
+    from fleetctl.workflow.matrix_report import write_report
+
+    report = write_report(asked, end, History(runs))
+    if end.error is None:
+        end.folder.record(now_s, "finished", cells=len(asked.cells))
+    if as_json:
+        print_json(end.folder.read_json("report.json"))
+    else:
+        print_lines(report.splitlines())
+    if end.error is not None:
+        raise end.error
+
+
+def _show_status(folder: RunFolder, as_json: bool) -> None:
+    from fleetctl.store.campaign_sqlite import open_queue
+    from fleetctl.workflow.campaign_status import status_json, status_lines
+
+    with open_queue(folder.path) as queue:
+        state = queue.state()
+    if as_json:
+        print_json(status_json(folder.run_id, state))
+    else:
+        print_lines(status_lines(folder.run_id, state))

@@ -1,0 +1,223 @@
+"""From what a campaign measured to its report, also later from the folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fleetctl.analysis.counts import ArmCounts
+from fleetctl.analysis.history import Dispersion
+from fleetctl.analysis.matrix_effects import Factor, MatrixCell, MatrixEffects, matrix_effects
+from fleetctl.errors import InputError
+from fleetctl.report.matrix import MatrixReport, as_json, render
+from fleetctl.spec.matrix import Matrix
+from fleetctl.store.campaign import CampaignState, CellResult, RunPhase
+from fleetctl.store.history import History
+from fleetctl.workflow.campaign import CampaignEnd
+from fleetctl.workflow.facts import TrialFacts, arm_counts
+from fleetctl.workflow.judgement import matching_dispersion
+from fleetctl.workflow.matrix import AskedMatrix
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A trial that was counted.
+
+    Attributes:
+        cell: its name in the matrix as it is now.
+        epoch: which boot of the hosts.
+        block: what makes its host equal to others.
+    """
+
+    cell: str
+    facts: TrialFacts
+    epoch: str
+    block: str
+
+
+def counted_of(state: CampaignState, results: Sequence[CellResult]) -> tuple[Counted, ...]:
+    """Return the trials that were counted, under the present names of their cells."""
+    runs = {one.run.id: one.run for one in state.runs}
+    return tuple(
+        Counted(
+            run.cell,
+            replace(TrialFacts.from_json(result.facts), arm=run.cell),
+            result.epoch,
+            run.block,
+        )
+        for result in results
+        if (run := runs.get(result.id)) is not None
+    )
+
+
+def report_matrix(
+    asked: AskedMatrix,
+    state: CampaignState,
+    counted: Sequence[Counted],
+    *,
+    history: Dispersion | None = None,
+    run_id: str = "",
+    reused: int = 0,
+) -> MatrixReport:
+    """Return the table of cells, what each factor does, and what went wrong."""
+    factors = factors_of(asked.matrix)
+    exercised = [one for one in counted if not one.facts.missed_triggers]
+    cells, effects, failure = _effects(asked, factors, exercised, history)
+    return MatrixReport(
+        asked.matrix.experiment.name,
+        factors,
+        cells,
+        effects,
+        failure,
+        hypothesis=asked.matrix.experiment.hypothesis,
+        run_id=run_id,
+        planned=len(state.runs),
+        reused=reused,
+        failed=tuple(
+            (one.run.cell, one.run.run, one.site, one.why)
+            for one in state.in_phase(RunPhase.FAILED)
+        ),
+        quarantined=tuple(state.quarantined.items()),
+        aliases=aliases_of(asked),
+        notes=tuple(_notes(asked, state, counted)),
+    )
+
+
+def factors_of(matrix: Matrix) -> tuple[Factor, ...]:
+    """Return the factors for the model, the baseline's level first."""
+    baseline = matrix.matrix.baseline
+    return tuple(
+        Factor(
+            factor.name,
+            (
+                baseline[factor.name],
+                *(level.name for level in factor.level if level.name != baseline[factor.name]),
+            ),
+            factor.observer,
+        )
+        for factor in matrix.factor
+    )
+
+
+def aliases_of(asked: AskedMatrix) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return what each effect of the model can't be told from; empty for a full design."""
+    fraction = asked.fraction
+    effects: list[tuple[str, ...]] = [(factor.name,) for factor in asked.matrix.factor]
+    effects += [tuple(pair) for pair in asked.matrix.matrix.interactions]
+    return {
+        effect: tuple(fraction.spelled(alias) for alias in found)
+        for effect in effects
+        if (found := fraction.aliases(effect))
+    }
+
+
+def _effects(
+    asked: AskedMatrix,
+    factors: Sequence[Factor],
+    counted: Sequence[Counted],
+    history: Dispersion | None,
+) -> tuple[tuple[MatrixCell, ...], MatrixEffects | None, str]:
+    """Return cells and effects, with the finest blocks that the model can bear.
+
+    Host and boot, hosts, or sets of equal hosts: a cell that was measured on one host only can't
+    be told from that host.
+    """
+    failure = ""
+    shown = cells_by(asked, counted, {one.facts.trial: one.facts.host for one in counted})
+    for blocked_by, blocks in _blockings(counted):
+        cells = cells_by(asked, counted, blocks)
+        try:
+            effects = matrix_effects(factors, cells, asked.matrix.matrix.interactions, history)
+        except InputError as error:
+            failure = failure or str(error)
+        else:
+            return shown, replace(effects, blocked_by=blocked_by), ""
+    return shown, None, failure
+
+
+def _blockings(counted: Sequence[Counted]) -> Iterable[tuple[str, dict[str, str]]]:
+    """Yield names of blocks and the block of each trial, the finest first."""
+    yield "host and boot", _host_and_boot(counted)
+    yield "host", {one.facts.trial: one.facts.host for one in counted}
+    yield "set of equal hosts", {one.facts.trial: one.block for one in counted}
+
+
+def cells_by(
+    asked: AskedMatrix, counted: Sequence[Counted], blocks: Mapping[str, str]
+) -> tuple[MatrixCell, ...]:
+    """Return what was counted in every cell, apart for each block.
+
+    Args:
+        asked: the matrix.
+        counted: the trials.
+        blocks: trial -> name of its block.
+    """
+    return tuple(
+        MatrixCell(dict(cell.levels), counts, block)
+        for cell in asked.cells
+        for block in sorted(set(blocks.values()))
+        if (
+            counts := _counts([c for c in counted if blocks[c.facts.trial] == block], cell.name)
+        ).runs
+    )
+
+
+def _counts(counted: Iterable[Counted], cell: str) -> ArmCounts:
+    return arm_counts([one.facts for one in counted], cell)
+
+
+def _host_and_boot(counted: Sequence[Counted]) -> dict[str, str]:
+    """Return the block of each trial: its host, numbered by boot where that changed."""
+    boots: dict[str, list[str]] = {}
+    for one in sorted(counted, key=lambda one: one.facts.started_s):
+        known = boots.setdefault(one.facts.host, [])
+        if one.epoch not in known:
+            known.append(one.epoch)
+    return {
+        one.facts.trial: one.facts.host
+        if len(boots[one.facts.host]) == 1
+        else f"{one.facts.host} boot {boots[one.facts.host].index(one.epoch) + 1}"
+        for one in counted
+    }
+
+
+def _notes(asked: AskedMatrix, state: CampaignState, counted: Sequence[Counted]) -> Iterable[str]:
+    for one in counted:
+        for missed in one.facts.missed_triggers:
+            yield f"{one.facts.trial} says nothing: {missed}"
+    yield from _ran_alike(counted)
+    left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN)
+    if left:
+        yield f"{len(left)} of {len(state.runs)} runs were not made yet"
+    if asked.matrix.matrix.order == "fewest_restarts":
+        yield "runs of one service were made together: a drift in time looks like an effect of it"
+
+
+def _ran_alike(counted: Sequence[Counted]) -> Iterable[str]:
+    """Yield cells whose processes had the same code and flags, and whose load was the same."""
+    seen: dict[object, str] = {}
+    for one in counted:
+        facts = one.facts
+        flags = sorted({tuple(sorted(process.items())) for process in facts.processes})
+        ran = (tuple(sorted(facts.patches.items())), tuple(flags), facts.workload_sha256)
+        other = seen.setdefault(ran, one.cell)
+        if facts.processes and other != one.cell:
+            yield f"{other} and {one.cell} ran the same code with the same flags"
+            seen[ran] = one.cell
+
+
+def write_report(asked: AskedMatrix, end: CampaignEnd, history: History) -> str:
+    """Judge what a campaign measured, write its report in every form, and return it as text."""
+    counted = counted_of(end.state, end.results)
+    report = report_matrix(
+        asked,
+        end.state,
+        counted,
+        history=matching_dispersion(history, [one.facts for one in counted]),
+        run_id=end.folder.run_id,
+        reused=len(end.reused),
+    )
+    text = render(report)
+    end.folder.write("report.txt", text.encode())
+    end.folder.write_json("report.json", as_json(report))
+    return text
