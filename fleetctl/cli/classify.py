@@ -10,6 +10,9 @@ import typer
 from fleetctl.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetctl.errors import FleetError
     from fleetctl.serving.reclassify import Reclassified
     from fleetctl.trial.conversation import Known
     from fleetctl.trial.events import SessionRecord
@@ -30,25 +33,24 @@ def classify(
         typer.Option(help="JSON with the planted truth, for files without.", show_default=False),
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Classify stored conversations of any server.
 
+    Exits 3 when a file, or the rest of one, could not be understood; the others are classified.
     A file holds raw server-sent events, a JSON response, a message history, fleetctl's
     transcripts, or an exchange with its request and the planted truth:
     {"request": {…}, "response": {…} or "sse": "…", "truth": {"tool": "…", "arguments": {…}}}.
     """
     from collections import Counter
 
+    from fleetctl.cli.boundary import print_error
     from fleetctl.cli.data import print_json, print_lines
+    from fleetctl.errors import ExitCode
     from fleetctl.trial.classes import classifier_version
-    from fleetctl.trial.outcome import classify as classify_session
     from fleetctl.trial.people import peoples_line
     from fleetctl.trial.summary import all_counts
 
-    known = _known(request, truth)
-    judged = [
-        (name, classify_session(record)) for name in files for record in _conversations(name, known)
-    ]
+    judged, damaged = _read_all(files, _known(request, truth))
     outcomes = [outcome for _, outcome in judged]
     counts = dict(all_counts(Counter(outcome.outcome for outcome in outcomes)))
     corrupted = sum(outcome.is_corrupt for outcome in outcomes)
@@ -57,10 +59,15 @@ def classify(
     if as_json:
         sessions = [{"file": name, **_session_json(outcome)} for name, outcome in judged]
         head = {"classifier": classifier_version(), "corrupted": corrupted, "counted": counted}
-        print_json({**head, "line": line, "counts": counts, "sessions": sessions})
-        return
-    print_lines(f"{name}: {session_line(outcome)}" for name, outcome in judged)
-    print_lines([line])
+        unread = [{"file": name, "what": e.what, "why": e.why} for name, e in damaged]
+        found = {"line": line, "counts": counts, "sessions": sessions, "not_understood": unread}
+        print_json(head | found)
+    else:
+        print_lines(f"{name}: {session_line(outcome)}" for name, outcome in judged)
+        print_lines([line])
+    for _, error in damaged:
+        print_error(error)
+    return ExitCode.REFUSED if damaged else ExitCode.OK
 
 
 def reclassify(
@@ -69,7 +76,8 @@ def reclassify(
 ) -> int:
     """Judge a stored run again, offline: reproduce its counts, show what has changed.
 
-    Exits 8 when the same classifier finds something else than was recorded.
+    Exits 8 when the same classifier finds something else than was recorded, or when transcripts
+    are damaged; what can be read is judged all the same.
     """
     from fleetctl.cli.data import print_json, print_lines
     from fleetctl.errors import ExitCode
@@ -104,14 +112,35 @@ def _known(request: Path | None, truth: Path | None) -> Known:
     return Known(_read(str(request)) if request else "", found)
 
 
-def _conversations(name: str, known: Known) -> list[SessionRecord]:
-    from fleetctl.serving.transcripts import read_transcripts
+def _read_all(
+    files: list[str], known: Known
+) -> tuple[list[tuple[str, SessionOutcome]], list[tuple[str, FleetError]]]:
+    """Return every session's outcome with its file, and what could not be understood.
+
+    Raises:
+        FleetError: nothing at all could be understood.
+    """
+    from fleetctl.errors import FleetError
+    from fleetctl.trial.outcome import classify as classify_session
+
+    judged: list[tuple[str, SessionOutcome]] = []
+    damaged: list[tuple[str, FleetError]] = []
+    for name in files:
+        try:
+            judged.extend((name, classify_session(each)) for each in _conversations(name, known))
+        except FleetError as error:
+            damaged.append((name, error))
+    if damaged and not judged:
+        raise damaged[0][1]
+    return judged, damaged
+
+
+def _conversations(name: str, known: Known) -> Iterator[SessionRecord]:
+    from fleetctl.serving.reclassify import stored_sessions
     from fleetctl.trial.conversation import read_conversations
-    from fleetctl.trial.events import from_json
 
     if name.endswith(".gz"):
-        lines = read_transcripts(Path(name))
-        return [from_json(line) for line in lines if line["kind"] == "session"]
+        return stored_sessions(Path(name))
     return read_conversations(_read(name), name, known)
 
 
@@ -134,6 +163,7 @@ def _trial_lines(trial: Reclassified, run: Path) -> list[str]:
     labels = " ".join(f"{key}={value}" for key, value in sorted(trial.labels.items()))
     recorded = f"recorded by classifier {', '.join(trial.recorded_by) or 'none'}"
     head = f"{name}{f' ({labels})' if labels else ''}: {recorded}"
+    damage = [f"  DAMAGED {text}" for text in trial.damage]
     if trial.is_reproduced:
         return [f"{head}, reproduced", f"  {trial.line(trial.now)}"]
     changes = [
@@ -142,7 +172,8 @@ def _trial_lines(trial: Reclassified, run: Path) -> list[str]:
         for each in trial.changes
     ]
     before, now = trial.line(trial.before), trial.line(trial.now)
-    return [f"{head}, {len(changes)} sessions change", f"  was {before}", f"  now {now}", *changes]
+    told = f"{head}, {len(changes)} sessions change"
+    return [told, f"  was {before}", f"  now {now}", *changes, *damage]
 
 
 def _trial_json(trial: Reclassified) -> dict[str, object]:
@@ -157,6 +188,7 @@ def _trial_json(trial: Reclassified) -> dict[str, object]:
         "sessions": trial.sessions,
         "recorded_by": trial.recorded_by,
         "is_reproduced": trial.is_reproduced,
+        "damage": trial.damage,
         "counts_recorded": trial.counts(trial.before),
         "counts": trial.counts(trial.now),
         "line": trial.line(trial.now),

@@ -118,14 +118,21 @@ def outcome(line: TrialLine) -> str:
 
 
 def classes_table(report: Report) -> Table | None:
-    """Return the sessions of each outcome class per arm; None where only counts are known."""
-    names = [name for line in report.trials for name in line.classes]
-    if not names:
+    """Return the sessions of each outcome class, one row a class; None where only counts are known.
+
+    The last row is their sum.
+    """
+    classes = list(dict.fromkeys(name for line in report.trials for name in line.classes))
+    if not classes:
         return None
-    classes = list(dict.fromkeys(names))
-    arms = [report.judgement.control.counts.name, report.judgement.treatment.counts.name]
-    rows = tuple((arm, *(str(_sum(report, arm, name)) for name in classes)) for arm in arms)
-    return Table("Outcome classes", ("arm", *classes), rows)
+    arms = (report.judgement.control.counts.name, report.judgement.treatment.counts.name)
+    counts = [[_sum(report, arm, name) for arm in arms] for name in classes]
+    told = [
+        *zip(classes, counts, strict=True),
+        ("all sessions", [*map(sum, zip(*counts, strict=True))]),
+    ]
+    rows = tuple((name, *map(str, numbers)) for name, numbers in told)
+    return Table("Outcome classes", ("class", *arms), rows)
 
 
 def _sum(report: Report, arm: str, outcome: str) -> int:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import InputError
 from fleetctl.serving.transcripts import SUFFIX, TranscriptFolder, read_transcripts
 from fleetctl.trial.classes import OutcomeClass, classifier_version
-from fleetctl.trial.events import from_json
+from fleetctl.trial.events import SessionRecord, from_json
 from fleetctl.trial.outcome import SessionOutcome, classify
 from fleetctl.trial.people import peoples_line
 from fleetctl.trial.summary import all_counts, outcome_from_json
@@ -43,6 +43,7 @@ class Reclassified:
         recorded_by: versions of the classifiers that judged it.
         before: the outcomes as recorded.
         now: the outcomes under this classifier.
+        damage: what could not be read, one text for each file; sessions before it were judged.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Reclassified:
     recorded_by: tuple[str, ...]
     before: tuple[SessionOutcome, ...]
     now: tuple[SessionOutcome, ...]
+    damage: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -64,13 +66,13 @@ class Reclassified:
 
     @property
     def is_reproduced(self) -> bool:
-        """Whether this classifier finds exactly what was recorded."""
-        return not self.changes
+        """Whether everything could be read and this classifier finds just what was recorded."""
+        return not self.changes and not self.damage
 
     @property
     def must_agree(self) -> bool:
-        """Whether it was recorded by this very classifier, so that a change is a fault."""
-        return self.recorded_by == (classifier_version(),)
+        """Whether a difference is a fault: recorded by this very classifier, or damaged."""
+        return bool(self.damage) or self.recorded_by == (classifier_version(),)
 
     def line(self, outcomes: tuple[SessionOutcome, ...]) -> str:
         """Return the people's line for the outcomes before or now."""
@@ -88,10 +90,10 @@ class Reclassified:
 
 
 def reclassify(folder: Path) -> tuple[Reclassified, ...]:
-    """Judge every stored trial below a folder again.
+    """Judge every stored trial below a folder again, damaged ones as far as they can be read.
 
     Raises:
-        InputError: there are no transcripts, or they are damaged.
+        InputError: there are no transcripts.
     """
     folders = sorted({file.parent for file in folder.rglob(f"transcripts.*{SUFFIX}")})
     if not folders:
@@ -103,34 +105,97 @@ def reclassify(folder: Path) -> tuple[Reclassified, ...]:
     return tuple(_trial(each) for each in folders)
 
 
+def stored_sessions(path: Path) -> Iterator[SessionRecord]:
+    """Yield the sessions of one transcript file.
+
+    Raises:
+        InputError: it can't be read, is damaged, or holds no session; what comes before the
+            damage was yielded.
+    """
+    found = 0
+    for line in read_transcripts(path):
+        if _kind(path, line) == _SESSION:
+            found += 1
+            yield _record(path, line)
+    if not found:
+        raise InputError(
+            "a transcript holds no session",
+            why=f"{path} was cut before its first session ended, or is empty",
+            next_step="repeat the trial",
+        )
+
+
+_SESSION = "session"
+_KINDS = ("trial", _SESSION, "end")
+
+
+@dataclass
+class _Found:
+    """What the files of a trial gave."""
+
+    head: dict[str, Any] = field(default_factory=dict)
+    versions: set[str] = field(default_factory=set)
+    before: dict[int, SessionOutcome] = field(default_factory=dict)
+    now: dict[int, SessionOutcome] = field(default_factory=dict)
+
+    def take(self, file: Path, line: dict[str, Any]) -> None:
+        kind = _kind(file, line)
+        if kind == "trial":
+            self.head = line
+        if kind != _SESSION:
+            return
+        record = _record(file, line)
+        try:
+            before, version = outcome_from_json(line["outcome"]), str(line["classifier"])
+        except _SHAPE as error:
+            raise _no_record(file, error) from error
+        self.versions.add(version)
+        self.before[record.session] = before
+        self.now[record.session] = classify(record)
+
+
 def _trial(folder: Path) -> Reclassified:
-    head: dict[str, Any] = {}
-    versions: set[str] = set()
-    before: dict[int, SessionOutcome] = {}
-    now: dict[int, SessionOutcome] = {}
-    for line in _lines(folder):
-        if line["kind"] == "trial":
-            head = line
-        if line["kind"] == "session":
-            record = from_json(line)
-            versions.add(line["classifier"])
-            before[record.session] = outcome_from_json(line["outcome"])
-            now[record.session] = classify(record)
+    found, damage = _Found(), []
+    for file in TranscriptFolder(folder).files():
+        try:
+            for line in read_transcripts(file):
+                found.take(file, line)
+        except InputError as error:
+            damage.append(f"{error.what}: {error.why}")
+    workload = found.head.get("workload")
+    planned = workload.get("sessions") if isinstance(workload, dict) else None
+    labels = found.head.get("labels")
     return Reclassified(
         folder=folder,
-        labels=dict(head.get("labels", {})),
-        sessions=int(head.get("workload", {}).get("sessions", len(now))),
-        recorded_by=tuple(sorted(versions)),
-        before=tuple(before[session] for session in sorted(before)),
-        now=tuple(now[session] for session in sorted(now)),
+        labels=labels if isinstance(labels, dict) else {},
+        sessions=planned if isinstance(planned, int) else len(found.now),
+        recorded_by=tuple(sorted(found.versions)),
+        before=tuple(found.before[session] for session in sorted(found.before)),
+        now=tuple(found.now[session] for session in sorted(found.now)),
+        damage=tuple(damage),
     )
 
 
-def _lines(folder: Path) -> Iterator[dict[str, Any]]:
-    for file in TranscriptFolder(folder).files():
-        try:
-            yield from read_transcripts(file)
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"not a transcript of fleetctl: {file}", why=repr(error), next_step="check the path"
-            ) from error
+_SHAPE = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def _kind(file: Path, line: dict[str, Any]) -> str:
+    kind = line.get("kind")
+    if kind not in _KINDS:
+        raise _no_record(file, ValueError(f"a line of kind {kind!r}"))
+    return str(kind)
+
+
+def _record(file: Path, line: dict[str, Any]) -> SessionRecord:
+    try:
+        return from_json(line)
+    except _SHAPE as error:
+        raise _no_record(file, error) from error
+
+
+def _no_record(file: Path, error: Exception) -> InputError:
+    return InputError(
+        "a transcript is damaged",
+        why=f"{file}: a line is no record of fleetctl ({type(error).__name__}: {error})",
+        next_step="the lines before it can still be read with `zcat`",
+    )

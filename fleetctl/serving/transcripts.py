@@ -21,6 +21,8 @@ from fleetctl.errors import FleetError, InputError
 SUFFIX = ".jsonl.gz"
 _READ_BYTES = 2**16
 _COMPRESSION = 5
+# a session holds 8 MiB at most, which JSON makes six times as long where all is control characters
+_MOST_LINE_BYTES = 2**27
 
 
 class TranscriptFailed(FleetError):
@@ -144,14 +146,22 @@ def read_transcripts(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a transcript file; a torn last line is left out.
 
     Raises:
-        InputError: the file can't be read, or something before its end is damaged.
+        InputError: the file can't be read, or something before its end is damaged; what comes
+            before that was yielded.
     """
     for start, member in _members(path):
-        try:
-            for line in member.splitlines():
-                yield json.loads(line)
-        except ValueError as error:
-            raise _damaged(path, start, str(error)) from error
+        for line in member.splitlines():
+            yield _line_of(path, start, line)
+
+
+def _line_of(path: Path, start: int, line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, start, str(error)) from error
+    if not isinstance(value, dict):
+        raise _damaged(path, start, f"a line is a {type(value).__name__}, not a record")
+    return value
 
 
 def _whole_bytes(path: Path) -> int:
@@ -175,19 +185,21 @@ def _members(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _decompressed(path: Path, read: Any) -> Iterator[tuple[int, bytes]]:  # noqa: ANN401 - a file's read method
-    start, fed, pieces = 0, 0, []
+    start, fed, member = 0, 0, bytearray()
     inflate = zlib.decompressobj(wbits=31)
     waiting = b""
     while data := waiting or read(_READ_BYTES):
         waiting = b""
         try:
-            pieces.append(inflate.decompress(data))
+            member += inflate.decompress(data, _MOST_LINE_BYTES)
         except zlib.error as error:
             raise _damaged(path, start, str(error)) from error
+        if inflate.unconsumed_tail or len(member) > _MOST_LINE_BYTES:
+            raise _damaged(path, start, f"more than {_MOST_LINE_BYTES >> 20} MiB in one piece")
         fed += len(data) - len(inflate.unused_data)
         if inflate.eof:
-            yield fed, b"".join(pieces)
-            waiting, start, pieces = inflate.unused_data, fed, []
+            yield fed, bytes(member)
+            waiting, start, member = inflate.unused_data, fed, bytearray()
             inflate = zlib.decompressobj(wbits=31)
 
 

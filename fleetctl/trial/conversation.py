@@ -54,8 +54,10 @@ class Known:
     truth: Truth = field(default_factory=Truth)
 
 
-def read_conversations(text: str, name: str, known: Known | None = None) -> list[SessionRecord]:
-    """Return the sessions in a file's text, numbered in order where they have no number.
+def read_conversations(text: str, name: str, known: Known | None = None) -> Iterator[SessionRecord]:
+    """Yield the sessions in a file's text, numbered in order where they have no number.
+
+    What comes before a line that can't be understood is yielded before that is raised.
 
     Args:
         text: the file's content; undecodable bytes as surrogates (`surrogateescape`).
@@ -67,30 +69,32 @@ def read_conversations(text: str, name: str, known: Known | None = None) -> list
     """
     known = known or Known()
     if text.lstrip("\ufeff \t\r\n").startswith(_SSE_STARTS):
-        return [_session(0, [_exchange({"sse": text}, 1, known)], known.truth)]
-    records: list[SessionRecord] = []
+        yield _session(0, [_exchange({"sse": text}, 1, known)], known.truth)
+        return
+    found = 0
     for place, value in _values(text, name):
         try:
-            record = _record(value, len(records), known)
+            record = _record(value, found, known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _not_understood(place, f"{type(error).__name__}: {error}") from error
         if record is not None:
-            records.append(record)
-    if not records:
+            found += 1
+            yield record
+    if not found:
         raise _not_understood(name, "it holds no conversation")
-    return records
 
 
 def _values(text: str, name: str) -> Iterator[tuple[str, Any]]:
     """Yield each JSON document of the text with its place: one, or one per line."""
     try:
         value = json.loads(text)
-    except ValueError:
-        lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    except (ValueError, RecursionError):
+        # JSON may hold other line ends inside its strings, so only a line feed ends a line
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         for number, line in lines:
             try:
                 yield f"{name}:{number}", json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise _not_understood(f"{name}:{number}", str(error)) from error
         return
     is_history = isinstance(value, list) and any("role" in each for each in value)

@@ -13,6 +13,7 @@ import typer
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.classify import classify, reclassify
 from fleetctl.cli.repro import repro
+from fleetctl.trial.classes import classifier_version
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "sessions"
 Fleetctl = Callable[..., tuple[int, str, str]]
@@ -175,6 +176,45 @@ def test_classify_refuses_what_is_no_conversation_with_its_place(fleetctl, tmp_p
     assert "odd.json:2" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.gz", b""),
+        ("a.gz", b"\x1f\x8b\x08\0\0"),
+        ("a.gz", b"no gzip"),
+        ("a.gz", gzip.compress(b'{"kind": "session"}')),
+        ("a.json", b""),
+        ("a.json", b"{torn"),
+        ("a.json", b"\xff\xfe\0"),
+        ("a.json", b"[" * 100_000),
+        ("absent.json", None),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_others_are_classified(fleetctl, tmp_path, name, content):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    whole = GOLDEN / "leak_content.json"
+    code, out, err = fleetctl("classify", whole, tmp_path / name, GOLDEN / "done_text.json")
+    assert code == 3
+    assert "CORRUPTION sessions: 1/2 = 50%" in out
+    assert err.count("error:") == 1
+    assert name in err
+    _, out, _ = fleetctl("classify", whole, tmp_path / name, "--json")
+    (told,) = json.loads(out)["not_understood"]
+    assert told["file"] == str(tmp_path / name)
+
+
+def test_reclassify_names_damage_and_exits_8(fleetctl, serve, tmp_path):
+    server = serve(first_delay_s=0.1)
+    fleetctl("repro", "--url", server.url, "--sessions", 2, "--out", tmp_path / "run")
+    file = tmp_path / "run" / "transcripts.0.jsonl.gz"
+    file.write_bytes(file.read_bytes() + gzip.compress(b"[]"))
+    code, out, _ = fleetctl("reclassify", tmp_path / "run")
+    assert code == 8
+    assert "DAMAGED a transcript is damaged" in out
+    assert "0/2 = 0%" in out
+
+
 def test_reclassify_shows_what_a_newer_classifier_changes(fleetctl, serve, tmp_path):
     server = serve(mode="leaky", first_delay_s=0.1)
     fleetctl("repro", "--url", server.url, "--sessions", 2, "--out", tmp_path / "run")
@@ -191,7 +231,7 @@ def test_reclassify_shows_what_a_newer_classifier_changes(fleetctl, serve, tmp_p
     assert code == 0
     assert "2 sessions change" in out
     assert "session 0: no_tool -> leak (answered_instead, leak_content)" in out
-    file.write_bytes(gzip.compress("\n".join(aged).replace("0.0.0", "1.1.1").encode()))
+    file.write_bytes(gzip.compress("\n".join(aged).replace("0.0.0", classifier_version()).encode()))
     code, out, _ = fleetctl("reclassify", tmp_path / "run")
     assert code == 8
 

@@ -6,6 +6,7 @@ from fleetctl.analysis.effective import Difference, Kind
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
 from fleetctl.report import terminal
 from fleetctl.report.tables import Table
+from fleetctl.trial.classes import OutcomeClass
 
 
 def test_the_sentence_comes_first_then_the_numbers_then_why(report_of):
@@ -51,9 +52,24 @@ def test_every_trial_shows_the_line_people_know_and_its_transcripts(measured):
 def test_the_classes_of_each_arm_add_up_to_its_sessions(measured):
     told = terminal.render(measured).splitlines()
 
-    header = next(i for i, line in enumerate(told) if line == "Outcome classes")
-    for line in told[header + 2 : header + 4]:
-        assert sum(int(number) for number in line.split()[1:]) == 80
+    start = told.index("Outcome classes")
+    table = [line.rsplit(maxsplit=2) for line in told[start + 2 : told.index("", start)]]
+    for column in (1, 2):
+        counts = [int(row[column]) for row in table]
+        assert counts[-1] == sum(counts[:-1]) == 80
+    assert table[-1][0].strip() == "all sessions"
+
+
+def test_a_report_of_every_class_fits_a_hundred_columns(measured):
+    every = {str(name): 1234 for name in OutcomeClass}
+    full = replace(measured, trials=tuple(replace(t, classes=every) for t in measured.trials))
+
+    told = [line for line in terminal.render(full).splitlines() if "CORRUPTION" not in line]
+
+    assert max(map(len, told)) <= 100
+    assert {line.split()[0] for line in told if line.startswith("  ") and line.split()} >= set(
+        every
+    )
 
 
 def test_name_hypothesis_changes_and_notes_are_told(measured):

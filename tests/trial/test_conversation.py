@@ -108,5 +108,26 @@ def test_how_an_exchange_ended_may_be_told():
 )
 def test_what_is_no_conversation_is_refused_with_its_place(text, place):
     with pytest.raises(InputError) as caught:
-        read_conversations(text, "file")
+        list(read_conversations(text, "file"))
     assert caught.value.what == f"not a conversation: {place}"
+
+
+def test_what_comes_before_a_damaged_line_is_understood():
+    whole = json.dumps(RESPONSE)
+    conversations = read_conversations(f"{whole}\n{whole}\n{{torn", "file")
+
+    assert len([next(conversations), next(conversations)]) == 2
+    with pytest.raises(InputError, match="file:3"):
+        next(conversations)
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u0085", "\x1e", "\v"])
+def test_only_a_line_feed_ends_a_line(odd):
+    line = json.dumps({"choices": [{"message": {"content": f"a{odd}b"}}]}, ensure_ascii=False)
+
+    assert len(list(read_conversations(f"{line}\n{line}\n", "file"))) == 2
+
+
+def test_nesting_without_end_is_no_crash():
+    with pytest.raises(InputError, match="not a conversation: file:1"):
+        list(read_conversations("[" * 200_000, "file"))
