@@ -75,6 +75,7 @@ class Oracle:
         root.mkdir(parents=True)
         everything = {**files, "preflight": "#!/bin/sh\nexit 0\n", "serve.sh": text}
         for name, content in everything.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content.encode())
             (root / name).chmod(0o755)
 

@@ -11,6 +11,7 @@ from fleetctl.environment.shell.machine import NAME, Machine
 from fleetctl.environment.shell.programs import DATA, PROGRAMS, SHELLS, TRANSPARENT
 from fleetctl.environment.shell.tree import Assignment, Declaration
 from fleetctl.environment.shell.words import Field, fields_of, value_of
+from fleetctl.errors import EditRefused
 
 _ATTRIBUTES = {"r": "readonly", "i": "integer", "u": "upper", "l": "lower", "n": "nameref"}
 _ASSIGNED = re.compile(r"([^=]*?)(\+?)=(.*)", re.DOTALL)
@@ -235,6 +236,8 @@ def _set(machine: Machine, items: Sequence[Field], state: State) -> None:
         if text == "--":
             break
         named = text[1:] == "o" and position < len(texts)
+        if text[0] == "-" and ("k" in text[1:] or (named and texts[position] == "keyword")):
+            raise _keyword_mode(machine.reading.line_of(items[0].word.start))
         if "a" in text[1:] or (named and texts[position] == "allexport"):
             state.export_all = text[0] == "-"
         position += text.endswith("o")
@@ -242,6 +245,16 @@ def _set(machine: Machine, items: Sequence[Field], state: State) -> None:
     if arguments_given:
         loose = any(item.rest for item in items[position:])
         state.arguments = None if loose else tuple(texts[position:])
+
+
+def _keyword_mode(line: int) -> EditRefused:
+    return EditRefused(
+        "the script makes assignments of arguments",
+        code="unsupported",
+        why="after `set -k` every NAME=value of a command is taken for the environment",
+        line=line,
+        next_step="take `set -k` out, or set the flag in the unit",
+    )
 
 
 def _shift(machine: Machine, items: Sequence[Field], state: State) -> None:

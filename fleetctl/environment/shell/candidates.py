@@ -223,7 +223,15 @@ class _Chooser:
     def reads_itself(self) -> bool:
         command = self.seen.command
         first = command.words[0].start if command.words else command.start
-        text = self.seen.reading.raw(first, command.end)
+        return self.is_read(first, command.end) or self.read_by_prefix()
+
+    def read_by_prefix(self) -> bool:
+        """Say whether another assignment before the command reads the variable."""
+        others = [a for a in self.seen.command.assignments if a.name != self.name]
+        return any(self.is_read(a.start, a.end) for a in others)
+
+    def is_read(self, start: int, end: int) -> bool:
+        text = self.seen.reading.raw(start, end)
         return re.search(rb"\$\{?[!#]?" + bytes_of(self.name) + rb"\b", text) is not None
 
     def segments(self) -> list[list[Place]]:
@@ -297,10 +305,9 @@ class _Chooser:
         if self.wanted is not None:
             text = f"{self.name}={shell_quoted(self.wanted)} "
             text = self.seen.reading.inside.written(text)
-            yield self.candidate(
-                "put before the command",
-                Splice(command.start, command.start, bytes_of(text), order=1),
-            )
+            offset = command.words[0].start if self.read_by_prefix() else command.start
+            splice = Splice(offset, offset, bytes_of(text), order=1)
+            yield self.candidate("put before the command", splice)
             return
         offset = self.program_start(command)
         if offset is not None:

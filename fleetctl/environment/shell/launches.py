@@ -7,9 +7,16 @@ is read from the left up to the server, and every program on the way says what i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from posixpath import basename
 
-from fleetctl.environment.shell.command_line import ASSIGNMENT, CommandLine, Payload, Reader
+from fleetctl.environment.shell.command_line import (
+    ASSIGNMENT,
+    Attached,
+    CommandLine,
+    Payload,
+    Reader,
+)
 from fleetctl.environment.shell.dataflow import Means
 from fleetctl.environment.shell.programs import DATA, OPTION, PROGRAMS, SHELLS, TRANSPARENT
 from fleetctl.environment.shell.servers import is_server, names_server
@@ -76,4 +83,8 @@ def _unknown(reader: Reader, position: int) -> int:
         reader.attach(position + 1, Means.CONTAINER_OPTION, option=position)
         reader.barrier = f"{reader.at(0) or 'the wrapper'} passes its own list of variables"
         return position + 2
+    if position > reader.command_at and ASSIGNMENT.fullmatch(text):
+        # NAME=value behind a program that is not known: it may be `env` by another name.
+        item = replace(reader.fields[position], alone=False)
+        reader.attached.append(Attached(*text.partition("=")[::2], item, Means.ENV_ARGUMENT))
     return position + 1

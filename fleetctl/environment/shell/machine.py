@@ -19,6 +19,7 @@ from fleetctl.environment.shell.dataflow import (
     Variable,
     Write,
 )
+from fleetctl.environment.shell.definitions import functions_in
 from fleetctl.environment.shell.observation import Library, Observation, Place, Reading
 from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.shell.purity import loses_nothing
@@ -325,17 +326,3 @@ class MachineScope:
     def directory(self) -> str:
         """Return the working directory."""
         return self.state.directory
-
-
-def functions_in(body: Sequence[Statement]) -> Iterator[Function]:
-    """Yield every function definition below some statements."""
-    pending: list[object] = list(body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tuple | list):
-            pending.extend(node)
-        elif isinstance(node, Function):
-            yield node
-            pending.append(node.body)
-        elif hasattr(node, "__dataclass_fields__") and not isinstance(node, Word):
-            pending.extend(getattr(node, name) for name in node.__dataclass_fields__)

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.environment.quoting import Inside
+from fleetctl.environment.shell.build import parse
 from fleetctl.environment.shell.command_line import Attached, CommandLine, Payload
 from fleetctl.environment.shell.dataflow import HOLE, Means, State, Write
+from fleetctl.environment.shell.definitions import readonly_names
 from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.observation import Observation, Reading, seen
+from fleetctl.environment.shell.parser import ScriptRejected
 from fleetctl.environment.shell.tree import (
     DoubleQuoted,
     Literal,
@@ -55,6 +58,7 @@ def run_file(machine: Machine, command: Simple, items: list[Field], state: State
     reading = machine.open_text(found[1], found[0]) if found else None
     if reading is None:
         machine.forget(state, f"source {shown}", command.start)
+        _mark_readonly(machine, items, state)
         return state
     before = state.arguments
     if len(items) > 1:
@@ -70,6 +74,23 @@ def _full_path(path: str, state: State) -> str:
     if path.startswith(("/", HOLE)):
         return path
     return f"{state.directory.rstrip('/')}/{path.removeprefix('./')}"
+
+
+def _mark_readonly(machine: Machine, items: list[Field], state: State) -> None:
+    """Believe the worst of a file that may be the one sourced: what it makes readonly stays so.
+
+    Where the working directory is not known, a relative path most likely starts beside the script.
+    """
+    path, own = items[0].text if items else HOLE, machine.scope(state).script_path()
+    if path.startswith("/") or HOLE in path or not own.startswith("/"):
+        return
+    found = machine.library.find(f"{own.rpartition('/')[0]}/{path.removeprefix('./')}")
+    try:
+        script = parse(found[1], machine.parser, base=0) if found else None
+    except ScriptRejected:
+        return
+    for name in sorted(readonly_names(script.body)) if script else ():
+        state.mark(name, attributes={"readonly"})
 
 
 def note_trap(machine: Machine, command: Simple, items: list[Field], state: State) -> None:
@@ -148,11 +169,13 @@ def _opened(machine: Machine, text: Text) -> Reading | None:
 def _shell_content(
     machine: Machine, redirects: Sequence[Redirect], line: CommandLine, inner: State
 ) -> Text | None:
-    """Return the script of `bash -c ...` or `bash <<X`, with `HOLE` for what can't be told."""
+    """Return the script of `bash -c …`, `bash <<X` or `bash <<< …`, with `HOLE` for what can't be told."""
     if line.text is not None:
         alone = line.text.alone
         return _text_of_word(line.text.word, line.text.text) if alone else Text(line.text.text)
     for redirect in redirects:
+        if redirect.operator == "<<<" and redirect.word is not None:
+            return _text_of_word(redirect.word, value_of(redirect.word, machine.scope(inner)))
         if redirect.heredoc is not None and redirect.word is not None:
             literal = is_quoted(redirect.word)
             text = _heredoc_text(machine, redirect.heredoc, inner, literal=literal)
@@ -182,6 +205,8 @@ def _run_child(
 ) -> None:
     """Interpret a script that another shell runs: it gets what is exported."""
     child = _child_state(machine, line, inner)
+    if "BASH_ENV" in inner.variables and not child.get("BASH_ENV").is_absent():
+        machine.forget(child, "BASH_ENV", command.start)
     functions = machine.functions
     exported = machine.exported_functions
     machine.functions = {name: each for name, each in functions.items() if name in exported}

@@ -39,13 +39,26 @@ def _env(reader: Reader, position: int) -> int:
     while position < len(reader.fields):
         if not reader.loose:
             reader.insert_before(position)
-        if reader.fields[position].rest:
+        if reader.fields[position].rest or _may_assign(reader, position):
             reader.note_loose()
         elif not reader.attach(position, Means.ENV_ARGUMENT):
             break
         position += 1
     reader.cross()
     return position
+
+
+def _may_assign(reader: Reader, position: int) -> bool:
+    """Say whether a word that can't be told may be NAME=value: `$(cat x.env)`, `"$name=1"`.
+
+    One before an option, `serve` or a file of Python is the program: `env A=1 "$PY" -m …`.
+    """
+    name, equals, _ = reader.at(position).partition("=")
+    if equals:
+        return HOLE in name
+    following = reader.at(position + 1)
+    runs = following.startswith("-") or following == "serve" or following.endswith(".py")
+    return name.strip(HOLE) == "" and name != "" and not runs
 
 
 def _env_options(reader: Reader, position: int) -> int:
@@ -200,7 +213,7 @@ def _shell(reader: Reader, position: int) -> int:
                 reader.text = reader.fields[position]
                 reader.operands = tuple(f.text for f in reader.fields[position + 2 :])
             return position + 1
-        if option in ("-o", "-O", "+O", "--rcfile", "--init-file"):
+        if option in ("-O", "+O", "--rcfile", "--init-file") or re.fullmatch(r"-[a-z]*o", option):
             position += 1
         if option == "-s":
             break

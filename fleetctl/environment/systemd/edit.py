@@ -196,6 +196,8 @@ class _Editor:
         self.rewrite(
             lambda own: own.with_start(value), f"{name}: ExecStart= in {start.path} sets it itself"
         )
+        if wanted is None and not self.sees(name, wanted):
+            self.through_drop_in(name, wanted)
         if not self.sees(name, wanted):
             raise self.refused("unsupported", "the command does not let it through")
 

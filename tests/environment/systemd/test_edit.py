@@ -258,3 +258,10 @@ def test_instances_show_by_their_environment_files_and_by_being_enabled():
 def test_a_line_that_only_some_versions_take_for_a_comment_is_outdone_too():
     files = tree(f"EnvironmentFile=/e\n{SERVER}", **{"/e": "# keep \\\nA=1\n"})
     assert "/etc/fleetctl/env/nova.service.env" in written(files, {"A": "0"})
+
+
+def test_a_flag_that_command_and_unit_set_is_taken_out_of_both():
+    files = tree("Environment=A=1\nExecStart=/usr/bin/env A=2 B=3 vllm serve x\n")
+    assert written(files, {"A": None}) == {
+        OURS: drop_in("ExecStart=", "ExecStart=/usr/bin/env B=3 vllm serve x", "UnsetEnvironment=A")
+    }
