@@ -15,7 +15,7 @@ from statsmodels.stats.multitest import multipletests
 
 from fleetctl.analysis.counts import ArmCounts, Interval
 from fleetctl.analysis.history import Dispersion
-from fleetctl.analysis.strata import TwoByTwo, exact_conditional_p
+from fleetctl.analysis.strata import TwoByTwo, cmh, exact_conditional_p
 from fleetctl.errors import InputError
 
 FEWEST_BAD_FOR_A_MODEL = 10
@@ -65,6 +65,9 @@ class Effect:
         baseline_rate: pooled rate of the cells at the baseline level.
         level_rate: pooled rate of the cells at this level.
         observer: the factor only looks.
+        p_bh: adjusted for the share of false discoveries, for screening; confirm what survives.
+        cmh: Cochran-Mantel-Haenszel over the same strata, from exact tables only; its odds ratio
+            is level over baseline.
     """
 
     term: tuple[tuple[str, str], ...]
@@ -75,6 +78,20 @@ class Effect:
     baseline_rate: float | None
     level_rate: float | None
     observer: bool
+    p_bh: float | None = None
+    cmh: CmhOdds | None = None
+
+
+class CmhOdds(NamedTuple):
+    """A stratified comparison with the baseline's level.
+
+    Attributes:
+        p: of no difference in any stratum; None where no stratum tells anything.
+        odds_ratio: common to all strata, level over baseline; None where it is infinite.
+    """
+
+    p: float | None
+    odds_ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -166,7 +183,7 @@ def matrix_effects(
     bad = sum(cell.counts.bad for cell in cells)
     if bad < FEWEST_BAD_FOR_A_MODEL:
         effects = [_exact_effect(cells, factors, term) for term in _main_terms(factors)]
-        return MatrixEffects("stratified exact", 1.0, 0, _holm(effects))
+        return MatrixEffects("stratified exact", 1.0, 0, _adjusted(effects))
     return _firth_effects(factors, cells, interactions, history)
 
 
@@ -226,11 +243,12 @@ def _firth_effects(
             p=_scaled_p(fit.p[i], phi, df),
             p_holm=None,
             observer=_is_observer(factors, term),
-            **_marginal_rates(cells, factors, term),
+            baseline_rate=_rate_at(cells, _baseline_of(factors, term)),
+            level_rate=_rate_at(cells, term),
         )
         for i, term in enumerate(terms)
     ]
-    return MatrixEffects("firth", phi, df, _holm(effects))
+    return MatrixEffects("firth", phi, df, _adjusted(effects))
 
 
 def _residual_dispersion(
@@ -270,20 +288,16 @@ def _is_observer(factors: Sequence[Factor], term: Term) -> bool:
     return any(factor.observer for factor in factors if factor.name in names)
 
 
-def _marginal_rates(
-    cells: Sequence[MatrixCell], factors: Sequence[Factor], term: Term
-) -> dict[str, float | None]:
+def _baseline_of(factors: Sequence[Factor], term: Term) -> Term:
     baseline = {factor.name: factor.levels[0] for factor in factors}
-    base: Term = tuple((name, baseline[name]) for name, _ in term)
-    return {
-        "baseline_rate": _pooled_rate([cell for cell in cells if _at(cell, base)]),
-        "level_rate": _pooled_rate([cell for cell in cells if _at(cell, term)]),
-    }
+    return tuple((name, baseline[name]) for name, _ in term)
 
 
-def _pooled_rate(cells: Sequence[MatrixCell]) -> float | None:
-    sessions = sum(cell.counts.sessions for cell in cells)
-    return sum(cell.counts.bad for cell in cells) / sessions if sessions else None
+def _rate_at(cells: Sequence[MatrixCell], term: Term) -> float | None:
+    """Return the pooled rate of the cells at a term's levels."""
+    chosen = [cell for cell in cells if _at(cell, term)]
+    sessions = sum(cell.counts.sessions for cell in chosen)
+    return sum(cell.counts.bad for cell in chosen) / sessions if sessions else None
 
 
 def _exact_effect(cells: Sequence[MatrixCell], factors: Sequence[Factor], term: Term) -> Effect:
@@ -298,20 +312,27 @@ def _exact_effect(cells: Sequence[MatrixCell], factors: Sequence[Factor], term: 
             side = 0 if own == baseline else 2
             counts[side] += cell.counts.bad
             counts[side + 1] += cell.counts.sessions - cell.counts.bad
+    # the level comes first, so that the common odds ratio is level over baseline
+    tables = [TwoByTwo(*counts[2:], *counts[:2]) for counts in strata.values()]
+    stratified = cmh(tables)
     return Effect(
         term=term,
         log_odds=None,
         interval=None,
-        p=exact_conditional_p([TwoByTwo(*counts) for counts in strata.values()]),
+        p=exact_conditional_p(tables),
         p_holm=None,
+        cmh=CmhOdds(stratified.p, stratified.common_or),
         observer=_is_observer(factors, term),
-        **_marginal_rates(cells, factors, term),
+        baseline_rate=_rate_at(cells, _baseline_of(factors, term)),
+        level_rate=_rate_at(cells, term),
     )
 
 
-def _holm(effects: Sequence[Effect]) -> tuple[Effect, ...]:
-    adjusted = adjust_p([effect.p for effect in effects], "holm")
-    return tuple(replace(e, p_holm=p) for e, p in zip(effects, adjusted, strict=True))
+def _adjusted(effects: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Return the effects adjusted for looking at all of them: to confirm, and to screen."""
+    raw = [effect.p for effect in effects]
+    both = zip(effects, adjust_p(raw, "holm"), adjust_p(raw, "fdr_bh"), strict=True)
+    return tuple(replace(effect, p_holm=holm, p_bh=bh) for effect, holm, bh in both)
 
 
 def adjust_p(p: Sequence[float | None], method: str = "holm") -> tuple[float | None, ...]:

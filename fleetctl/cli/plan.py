@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.judge import share_of
-from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, SpecPath
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.workflow.experiment import Asked
@@ -24,10 +25,16 @@ def plan(
     spec: SpecPath,
     inventory: InventoryPath = None,
     baseline: Baseline = "15%",
+    runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Show the exact diff of each arm on each host, and what the design can see."""
+    """Show what would change and what the design can see.
+
+    Of an experiment: the exact diff of each arm on each host. Of a matrix: its cells, their order,
+    host time, power of each main effect, and what is measured already.
+    """
     from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.spec.kinds import is_matrix
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
     from fleetctl.workflow.reach import reached
@@ -35,10 +42,13 @@ def plan(
 
     console = Console()
     expected = share_of("--baseline", baseline, is_open=True)
+    if is_matrix(spec):
+        _plan_matrix(spec, inventory, runs, expected, as_json=as_json)
+        return
     asked = read(spec)
     fleet = the_inventory(inventory, console)
     with (
-        edges(DEFAULT_RUNS, console) as outside,
+        edges(runs, console) as outside,
         reached(outside, fleet, asked.job.target) as hosts,
     ):
         plans = plan_all(outside, fleet, sites_of(hosts), asked.job)
@@ -48,6 +58,26 @@ def plan(
         return
     print_lines(power)
     print_lines(_plan_lines(plans))
+
+
+def _plan_matrix(
+    spec: Path, inventory: Path | None, runs: Path, expected: float, *, as_json: bool
+) -> None:
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report.matrix_plan import as_json as plan_json
+    from fleetctl.report.matrix_plan import render
+    from fleetctl.workflow.matrix import read_matrix
+    from fleetctl.workflow.matrix_plan import plan_matrix
+
+    console = Console()
+    asked = read_matrix(spec)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        found = plan_matrix(outside, fleet, asked, expected)
+    if as_json:
+        print_json(plan_json(found))
+    else:
+        print_lines(render(found).splitlines())
 
 
 def _plan_lines(plans: tuple[SitePlan, ...]) -> list[str]:

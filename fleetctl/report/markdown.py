@@ -28,16 +28,16 @@ def render(report: Report) -> str:
     )
     about = [f"hypothesis: {report.hypothesis}"] if report.hypothesis else []
     parts = [
-        f"# {_escaped(report.name) or 'Verdict'}",
-        f"**{_escaped(headline(judgement))}**",
-        _bullets([*about, *changes(report.differences or ())]),
-        _bullets(beside(judgement)),
+        f"# {escaped(report.name) or 'Verdict'}",
+        f"**{escaped(headline(judgement))}**",
+        bulleted([*about, *changes(report.differences or ())]),
+        bulleted(beside(judgement)),
         *(_section(table) for table in tables if table is not None),
         _headed("Why", why(judgement)),
         _headed("Next", what_next(judgement)),
         _section(checks_table(judgement.checks)),
-        _escaped(unchecked(judgement.checks)),
-        _bullets(report.notes),
+        escaped(unchecked(judgement.checks)),
+        bulleted(report.notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -47,20 +47,21 @@ def _section(table: Table) -> str:
 
 
 def _headed(title: str, texts: list[str]) -> str:
-    return f"## {title}\n\n{_bullets(texts)}" if texts else ""
+    return f"## {title}\n\n{bulleted(texts)}" if texts else ""
 
 
-def _bullets(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {_escaped(text)}" for text in texts)
+def bulleted(texts: Iterable[str]) -> str:
+    """Return texts as a list, with nothing of them taken for markup."""
+    return "\n".join(f"- {escaped(text)}" for text in texts)
 
 
 def pipes(table: Table) -> str:
     """Return a table in pipe syntax."""
     rows = (table.header, tuple("---" for _ in table.header), *table.rows)
-    return "\n".join("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows)
+    return "\n".join("| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Return text in which nothing is markup: outcomes may quote what a model wrote."""
     for special in "\\`*_[]<>|":
         text = text.replace(special, f"\\{special}")

@@ -1,103 +1,24 @@
-"""A matrix in words and tables: every cell's rate, and a plain sentence for every factor."""
+"""A matrix as plain text, Markdown and JSON: the map, every cell, every factor, what next."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
-from fleetctl.analysis.matrix_effects import Effect, Factor, MatrixCell, MatrixEffects
+from fleetctl.analysis.matrix_effects import MatrixEffects
 from fleetctl.analysis.rates import clopper_pearson
-from fleetctl.report.numbers import UNKNOWN, p_value, percent, percents, ratio
+from fleetctl.report.markdown import bulleted, escaped, pipes
+from fleetctl.report.matrix_heat import heat_table
+from fleetctl.report.matrix_next import explanation, next_steps
+from fleetctl.report.matrix_words import MatrixReport, headline, sentence
+from fleetctl.report.numbers import UNKNOWN, count, percents, ratio
 from fleetctl.report.tables import Table
-from fleetctl.report.terminal import bullets, section, wrapped
+from fleetctl.report.terminal import bullets, headed, section, wrapped
+
+__all__ = ["MatrixReport", "as_json", "headline", "markdown", "render", "sentence"]
 
 SCHEMA = "fleetctl.matrix/1"
-ALPHA = 0.05
-
-
-@dataclass(frozen=True)
-class MatrixReport:
-    """The findings of a matrix.
-
-    Attributes:
-        name: the experiment.
-        factors: what varied.
-        cells: what was counted; one entry for each cell and host.
-        effects: what each factor does; None where they could not be estimated.
-        failure: why not; empty where they could.
-        hypothesis: as the author wrote it.
-        run_id: of the run.
-        planned: runs of all cells.
-        reused: of them, runs that an earlier controller had measured.
-        failed: cell, number of the run, site and reason of runs that brought nothing.
-        quarantined: site and reason.
-        aliases: factors of an effect -> effects that the design can't tell from it.
-        notes: what else the reader has to know.
-    """
-
-    name: str
-    factors: tuple[Factor, ...]
-    cells: tuple[MatrixCell, ...]
-    effects: MatrixEffects | None
-    failure: str = ""
-    hypothesis: str = ""
-    run_id: str = ""
-    planned: int = 0
-    reused: int = 0
-    failed: tuple[tuple[str, int, str, str], ...] = ()
-    quarantined: tuple[tuple[str, str], ...] = ()
-    aliases: Mapping[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def headline(report: MatrixReport) -> str:
-    """Return which factors matter, in one sentence."""
-    if report.effects is None:
-        return f"MATRIX: no effect could be estimated: {report.failure}."
-    moved = [_spelled(e.term) for e in report.effects.effects if _matters(e)]
-    if not moved:
-        return "MATRIX: no factor is shown to move the rate; that is no proof that none does."
-    return f"MATRIX: the rate moves with {', '.join(moved)} (Holm-adjusted p below {ALPHA:g})."
-
-
-def _matters(effect: Effect) -> bool:
-    return effect.p_holm is not None and effect.p_holm < ALPHA
-
-
-def sentence(effect: Effect) -> str:
-    """Return what one effect says."""
-    name = _spelled(effect.term)
-    rates = f"{percent(effect.baseline_rate)} -> {percent(effect.level_rate)}"
-    if effect.p is None:
-        return f"{name}: nothing can be said, no cells differ in it alone with any bad session"
-    tested = f"{rates}{_odds(effect)}, p {p_value(effect.p)}, Holm p {p_value(effect.p_holm)}"
-    if not _matters(effect):
-        return f"{name}: not shown to matter ({tested})"
-    taint = ""
-    if effect.observer:
-        taint = "; it is an observer, so what was measured with it on can't be trusted"
-    return f"{name}: {_direction(effect)} the rate ({tested}){taint}"
-
-
-def _direction(effect: Effect) -> str:
-    if len(effect.term) > 1:
-        return "their combination moves"
-    if effect.log_odds is not None:
-        return "lowers" if effect.log_odds < 0 else "raises"
-    return "lowers" if (effect.level_rate or 0) < (effect.baseline_rate or 0) else "raises"
-
-
-def _odds(effect: Effect) -> str:
-    if effect.log_odds is None or effect.interval is None:
-        return ""
-    low, high = math.exp(effect.interval.low), math.exp(effect.interval.high)
-    return f", odds x{math.exp(effect.log_odds):.2g}, 95% CI {low:.2g} to {high:.2g}"
-
-
-def _spelled(term: Sequence[tuple[str, str]]) -> str:
-    return " with ".join(f"{factor}={level}" for factor, level in term)
 
 
 def cells_table(report: MatrixReport) -> Table:
@@ -119,41 +40,104 @@ def cells_table(report: MatrixReport) -> Table:
     return Table("Cells", header, rows)
 
 
+def about(report: MatrixReport) -> list[str]:
+    """Return what the report is about, in lines under the headline."""
+    made = sum(len(cell.counts.runs) for cell in report.cells)
+    lines = [f"hypothesis: {report.hypothesis}"] if report.hypothesis else []
+    if report.planned:
+        reused = f", {report.reused} of them reused" if report.reused else ""
+        lines.append(f"{made} of {count(report.planned, 'run')} count{reused}")
+    if report.explained is not None and report.effects is not None:
+        lines.append(explanation(report.explained))
+    return lines
+
+
+def sentences(report: MatrixReport) -> list[str]:
+    """Return a plain sentence for every effect."""
+    if report.effects is None:
+        return []
+    return [
+        sentence(effect, report.aliases.get(tuple(name for name, _ in effect.term), ()))
+        for effect in report.effects.effects
+    ]
+
+
+def failures_table(report: MatrixReport) -> Table | None:
+    """Return the runs that brought nothing; None without any."""
+    if not report.failed:
+        return None
+    rows = tuple((cell, str(run + 1), site, why) for cell, run, site, why in report.failed)
+    return Table("Runs that failed", ("cell", "run", "site", "why"), rows)
+
+
 def method(report: MatrixReport) -> list[str]:
     """Return how the effects were estimated."""
     effects = report.effects
     if effects is None:
         return []
+    looked = f"adjusted for looking at {len(effects.effects)} effects (Holm; BH for screening)"
     if effects.method == "firth":
         return [
-            f"Firth logit on runs, likelihood-ratio tests scaled by dispersion {effects.phi:.2f}"
-            f" on {effects.df} df, adjusted for looking at {len(effects.effects)} effects"
+            f"Firth logit on runs, blocks are each {effects.blocked_by}, likelihood-ratio tests "
+            f"scaled by dispersion {effects.phi:.2f} on {effects.df} df, {looked}"
         ]
     return [
-        "fewer than 10 bad sessions: exact tables, stratified by the other factors and the host,"
-        f" adjusted for looking at {len(effects.effects)} effects; sessions taken as independent"
+        "fewer than 10 bad sessions: exact tables, stratified by the other factors and the "
+        f"{effects.blocked_by}, with Cochran-Mantel-Haenszel beside them, {looked}; sessions taken "
+        "as independent"
     ]
+
+
+def _quarantine(report: MatrixReport) -> list[str]:
+    return [f"{site} was set aside: {why}" for site, why in report.quarantined]
 
 
 def render(report: MatrixReport) -> str:
     """Return the matrix as plain text; ends with a line feed."""
-    effects = () if report.effects is None else report.effects.effects
+    failures = failures_table(report)
+    title = " ".join(name for name in (report.name, report.run_id) if name)
     sections = [
-        [*([report.name, ""] if report.name else []), *wrapped(headline(report))],
-        bullets(sentence(effect) for effect in effects),
+        [*([title, ""] if title else []), *wrapped(headline(report))],
+        bullets(about(report)),
+        section(heat_table(report.factors, report.cells)),
+        headed("Factors", bullets(sentences(report))),
         section(cells_table(report)),
-        bullets(method(report)),
+        section(failures) if failures else [],
+        headed("Next", bullets(next_steps(report))),
+        bullets([*_quarantine(report), *method(report), *report.notes]),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
+def markdown(report: MatrixReport) -> str:
+    """Return the matrix as Markdown, for an issue or a pull request."""
+    tables = [heat_table(report.factors, report.cells), failures_table(report)]
+    parts = [
+        f"# {escaped(report.name) or 'Matrix'}",
+        f"**{escaped(headline(report))}**",
+        bulleted(about(report)),
+        *(f"## {escaped(table.title)}\n\n{pipes(table)}" for table in tables if table),
+        _headed("Factors", sentences(report)),
+        f"## Cells\n\n{pipes(cells_table(report))}",
+        _headed("Next", next_steps(report)),
+        bulleted([*_quarantine(report), *method(report), *report.notes]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headed(title: str, texts: Iterable[str]) -> str:
+    told = bulleted(texts)
+    return f"## {title}\n\n{told}" if told else ""
+
+
 def as_json(report: MatrixReport) -> dict[str, Any]:
     """Return the matrix as plain values, unrounded; cells list their trials."""
-    effects = report.effects
     return {
         "schema": SCHEMA,
         "name": report.name,
+        "run": report.run_id,
         "sentence": headline(report),
+        "about": about(report),
         "factors": [asdict(factor) for factor in report.factors],
         "cells": [
             {
@@ -166,11 +150,32 @@ def as_json(report: MatrixReport) -> dict[str, Any]:
             }
             for cell in report.cells
         ],
-        "method": None if effects is None else effects.method,
-        "phi": None if effects is None else effects.phi,
-        "df": None if effects is None else effects.df,
-        "effects": []
-        if effects is None
-        else [{**asdict(e), "sentence": sentence(e)} for e in effects.effects],
+        **_effects_json(report, report.effects),
+        "explained": None if report.explained is None else asdict(report.explained),
+        "screened": [asdict(one) for one in report.screened],
+        "failed": [
+            {"cell": cell, "run": run, "site": site, "why": why}
+            for cell, run, site, why in report.failed
+        ],
+        "quarantined": dict(report.quarantined),
+        "planned": report.planned,
+        "reused": report.reused,
+        "next": next_steps(report),
+        "notes": list(report.notes),
         "failure": report.failure,
+    }
+
+
+def _effects_json(report: MatrixReport, effects: MatrixEffects | None) -> dict[str, Any]:
+    if effects is None:
+        return {"method": None, "phi": None, "df": None, "blocked_by": None, "effects": []}
+    return {
+        "method": effects.method,
+        "phi": effects.phi,
+        "df": effects.df,
+        "blocked_by": effects.blocked_by,
+        "effects": [
+            {**asdict(effect), "sentence": told}
+            for effect, told in zip(effects.effects, sentences(report), strict=True)
+        ],
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fleetctl.analysis.conjunction import best_conjunction
 from fleetctl.analysis.counts import ArmCounts
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import Factor, MatrixCell, MatrixEffects, matrix_effects
+from fleetctl.analysis.matrix_screen import undeclared_interactions
 from fleetctl.errors import InputError
-from fleetctl.report.matrix import MatrixReport, as_json, render
+from fleetctl.report.matrix import MatrixReport, as_json, markdown, render
 from fleetctl.spec.matrix import Matrix
 from fleetctl.store.campaign import CampaignState, CellResult, RunPhase
 from fleetctl.store.history import History
@@ -63,6 +65,7 @@ def report_matrix(
     factors = factors_of(asked.matrix)
     exercised = [one for one in counted if not one.facts.missed_triggers]
     cells, effects, failure = _effects(asked, factors, exercised, history)
+    declared = asked.matrix.matrix.interactions
     return MatrixReport(
         asked.matrix.experiment.name,
         factors,
@@ -79,6 +82,8 @@ def report_matrix(
         ),
         quarantined=tuple(state.quarantined.items()),
         aliases=aliases_of(asked),
+        explained=best_conjunction(factors, cells),
+        screened=undeclared_interactions(factors, cells, declared, history),
         notes=tuple(_notes(asked, state, counted)),
     )
 
@@ -219,5 +224,6 @@ def write_report(asked: AskedMatrix, end: CampaignEnd, history: History) -> str:
     )
     text = render(report)
     end.folder.write("report.txt", text.encode())
+    end.folder.write("report.md", markdown(report).encode())
     end.folder.write_json("report.json", as_json(report))
     return text

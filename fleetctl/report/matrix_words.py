@@ -1,0 +1,113 @@
+"""A matrix in words: what it found, and a plain sentence for every factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleetctl.analysis.conjunction import Conjunction
+from fleetctl.analysis.matrix_effects import Effect, Factor, MatrixCell, MatrixEffects
+from fleetctl.analysis.matrix_screen import Screened
+from fleetctl.report.numbers import p_value, percent
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class MatrixReport:
+    """The findings of a matrix.
+
+    Attributes:
+        name: the experiment.
+        factors: what varied.
+        cells: what was counted; one entry for each cell and host.
+        effects: what each factor does; None where they could not be estimated.
+        failure: why not; empty where they could.
+        hypothesis: as the author wrote it.
+        run_id: of the run.
+        planned: runs of all cells.
+        reused: of them, runs that an earlier controller had measured.
+        failed: cell, number of the run, site and reason of runs that brought nothing.
+        quarantined: site and reason.
+        aliases: factors of an effect -> effects that the design can't tell from it.
+        explained: the combination of levels that tells best where sessions are bad.
+        screened: interactions that nobody declared and that may be there.
+        notes: what else the reader has to know.
+    """
+
+    name: str
+    factors: tuple[Factor, ...]
+    cells: tuple[MatrixCell, ...]
+    effects: MatrixEffects | None
+    failure: str = ""
+    hypothesis: str = ""
+    run_id: str = ""
+    planned: int = 0
+    reused: int = 0
+    failed: tuple[tuple[str, int, str, str], ...] = ()
+    quarantined: tuple[tuple[str, str], ...] = ()
+    aliases: Mapping[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    explained: Conjunction | None = None
+    screened: tuple[Screened, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def headline(report: MatrixReport) -> str:
+    """Return which factors matter, in one sentence."""
+    if report.effects is None:
+        return f"MATRIX: no effect could be estimated: {report.failure}."
+    moved = [spelled(e.term) for e in report.effects.effects if matters(e)]
+    if not moved:
+        return "MATRIX: no factor is shown to move the rate; that is no proof that none does."
+    return f"MATRIX: the rate moves with {', '.join(moved)} (Holm-adjusted p below {ALPHA:g})."
+
+
+def matters(effect: Effect) -> bool:
+    """Whether an effect is shown, after the adjustment for looking at all of them."""
+    return effect.p_holm is not None and effect.p_holm < ALPHA
+
+
+def sentence(effect: Effect, aliases: Sequence[str] = ()) -> str:
+    """Return what one effect says; `aliases` are effects that the design can't tell from it."""
+    name = spelled(effect.term)
+    if aliases:
+        name += f" (or {' or '.join(aliases)}: the fraction can't tell)"
+    rates = f"{percent(effect.baseline_rate)} -> {percent(effect.level_rate)}"
+    if effect.p is None:
+        return f"{name}: nothing can be said, no cells differ in it alone with any bad session"
+    tested = f"{rates}{_odds(effect)}, p {p_value(effect.p)}, Holm p {p_value(effect.p_holm)}"
+    if not matters(effect):
+        return f"{name}: not shown to matter ({tested})"
+    taint = ""
+    if effect.observer:
+        taint = "; it is an observer, so what was measured with it on can't be trusted"
+    return f"{name}: {_direction(effect)} the rate ({tested}){taint}"
+
+
+def _direction(effect: Effect) -> str:
+    if len(effect.term) > 1:
+        return "their combination moves"
+    if effect.log_odds is not None:
+        return "lowers" if effect.log_odds < 0 else "raises"
+    return "lowers" if (effect.level_rate or 0) < (effect.baseline_rate or 0) else "raises"
+
+
+def _odds(effect: Effect) -> str:
+    if effect.log_odds is None or effect.interval is None:
+        return _stratified(effect)
+    low, high = math.exp(effect.interval.low), math.exp(effect.interval.high)
+    return f", odds x{math.exp(effect.log_odds):.2g}, 95% CI {low:.2g} to {high:.2g}"
+
+
+def _stratified(effect: Effect) -> str:
+    if effect.cmh is None or effect.cmh.p is None:
+        return ""
+    ratio = effect.cmh.odds_ratio
+    odds = "" if ratio is None else f", common odds x{ratio:.2g}"
+    return f"{odds}, CMH p {p_value(effect.cmh.p)}, exact"
+
+
+def spelled(term: Sequence[tuple[str, str]]) -> str:
+    """Return the levels of an effect as people read them."""
+    return " with ".join(f"{factor}={level}" for factor, level in term)

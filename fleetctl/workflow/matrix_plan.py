@@ -1,0 +1,174 @@
+"""Plan a matrix: look at every host, change nothing, and say what would be done and shown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetctl.analysis.matrix_power import main_effect_power
+from fleetctl.analysis.power import Assumed
+from fleetctl.errors import FleetError
+from fleetctl.report.matrix_plan import MatrixPlan, PlannedBlock, PlannedCell
+from fleetctl.spec.inventory import Inventory
+from fleetctl.store.campaign import CellRun, RunPhase
+from fleetctl.store.campaign_sqlite import open_queue
+from fleetctl.store.run_folder import RunFolder, list_runs
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.matrix import AskedMatrix, cell_runs
+from fleetctl.workflow.matrix_report import factors_of
+from fleetctl.workflow.matrix_run import LookedAt, look_at_sites
+from fleetctl.workflow.site import NamedSite
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What earlier runs of a matrix know.
+
+    Attributes:
+        run_id: of the newest one that has results of the present cells; empty without one.
+        done: ids of cell runs that it has.
+        run_s: time of one run on one host; None where nobody knows.
+    """
+
+    run_id: str = ""
+    done: frozenset[str] = field(default_factory=frozenset)
+    run_s: float | None = None
+
+
+def plan_matrix(
+    edges: Edges, inventory: Inventory, asked: AskedMatrix, baseline_rate: float
+) -> MatrixPlan:
+    """Return what a matrix would do; hosts are looked at, nothing is changed.
+
+    Raises:
+        FleetError: as for `look_at_sites`.
+    """
+    looked = look_at_sites(edges, inventory, asked)
+    runs = cell_runs(asked, inventory)
+    earlier = earlier_results(edges.runs, asked.matrix.experiment.name, runs)
+    assumed = Assumed(asked.matrix.workload.sessions, alpha=asked.matrix.verdict.alpha)
+    fraction = asked.fraction
+    names = [factor.name for factor in asked.matrix.factor]
+    return MatrixPlan(
+        name=asked.matrix.experiment.name,
+        cells=tuple(_cells(asked, runs, earlier)),
+        order=tuple((run.cell, run.run, run.block) for run in runs),
+        blocks=tuple(_blocks(asked, looked.sites, runs, earlier)),
+        effects=main_effect_power(
+            factors_of(asked.matrix),
+            [dict(cell.levels) for cell in asked.cells],
+            asked.matrix.trials.runs,
+            baseline_rate,
+            assumed,
+        ),
+        assumed=assumed,
+        baseline_rate=baseline_rate,
+        run_s=earlier.run_s,
+        earlier=earlier.run_id,
+        resolution=fraction.resolution_name,
+        aliases={
+            name: [fraction.spelled(alias) for alias in found]
+            for name in names
+            if (found := fraction.aliases([name]))
+        },
+        touched=_touched(looked),
+        absent={site: str(error) for site, error in looked.absent.items()},
+        notes=tuple(_notes(asked, looked, runs)),
+    )
+
+
+def earlier_results(root: Path, name: str, runs: Sequence[CellRun]) -> Earlier:
+    """Return what the newest run of a matrix of that name has of the present cells."""
+    wanted = {run.id for run in runs}
+    for folder in reversed(list_runs(root)):
+        try:
+            head = folder.head()
+            if head.get("kind") != "matrix" or head.get("name") != name:
+                continue
+            with open_queue(folder.path) as queue:
+                done = {one.run.id for one in queue.state().in_phase(RunPhase.DONE)}
+        except FleetError:
+            continue
+        return Earlier(
+            folder.run_id if done & wanted else "", frozenset(done & wanted), _run_s(folder)
+        )
+    return Earlier()
+
+
+def _run_s(folder: RunFolder) -> float | None:
+    """Return the median time from a cell's deployment to its counted result."""
+    began: dict[str, float] = {}
+    took: list[float] = []
+    for event in folder.events():
+        site = str(event.facts.get("site", ""))
+        if event.kind == "deploying":
+            began[site] = event.at_s
+        elif event.kind == "counted" and site in began:
+            took.append(event.at_s - began.pop(site))
+    return statistics.median(took) if took else None
+
+
+def _cells(asked: AskedMatrix, runs: Sequence[CellRun], earlier: Earlier) -> Iterable[PlannedCell]:
+    for cell in asked.cells:
+        own = [run for run in runs if run.cell == cell.name]
+        measured = sum(run.id in earlier.done for run in own)
+        yield PlannedCell(cell.name, own[0].digest[:12], len(own), measured)
+
+
+def _blocks(
+    asked: AskedMatrix, sites: Sequence[NamedSite], runs: Sequence[CellRun], earlier: Earlier
+) -> Iterable[PlannedBlock]:
+    most = asked.matrix.matrix.per_machine
+    for name in dict.fromkeys(site.block for site in sites):
+        own = [site for site in sites if site.block == name]
+        machines = Counter(site.machine for site in own)
+        at_once = sum(min(number, most) for number in machines.values())
+        todo = [run for run in runs if run.block == name]
+        left = sum(run.id not in earlier.done for run in todo)
+        wall_s = None if earlier.run_s is None else math.ceil(left / at_once) * earlier.run_s
+        yield PlannedBlock(name, tuple(s.name for s in own), at_once, len(todo), left, wall_s)
+
+
+def _touched(looked: LookedAt) -> dict[str, tuple[str, ...]]:
+    return {
+        host.reached.name: tuple(
+            path for path, state in host.touched.items() if state.kind != "directory"
+        )
+        for plan in looked.plans
+        for host in plan.hosts
+    }
+
+
+def _notes(asked: AskedMatrix, looked: LookedAt, runs: Sequence[CellRun]) -> Iterable[str]:
+    unused = {site.block for site in looked.sites} - {run.block for run in runs}
+    for block in sorted(unused):
+        yield (
+            f"no run is made on {block}: each of the {asked.matrix.trials.runs} replicates is a "
+            "complete set of cells on equal hosts"
+        )
+    if asked.matrix.matrix.order == "fewest_restarts":
+        yield "runs of one service are made together: a drift in time looks like an effect of it"
+    if asked.matrix.trials.runs == 1 and not asked.matrix.generators:
+        yield "one run per cell: what cells of one level differ in is taken as chance"
+    yield from _unlike(looked)
+
+
+def _unlike(looked: LookedAt) -> Iterable[str]:
+    """Yield hosts that are called equal and differ, as found, in files that cells change."""
+    blocks = {host: site.block for site in looked.sites for host in site.hosts}
+    seen: dict[tuple[str, str], tuple[str, str | None]] = {}
+    for plan in looked.plans:
+        for host in plan.hosts:
+            tree = host.reached.host.tree
+            for path, state in host.touched.items():
+                if not path.startswith(f"{tree}/python/"):
+                    continue
+                key = (blocks[host.reached.name], path.removeprefix(tree))
+                other = seen.setdefault(key, (host.reached.name, state.sha256))
+                if other[1] != state.sha256:
+                    unlike = f"{other[0]} and {host.reached.name}"
+                    yield f"{unlike} are called equal, and differ in {path}"
