@@ -16,13 +16,14 @@ import aiohttp
 from fleetctl.serving.target import Target
 from fleetctl.trial.events import Ended, Exchange, SseEvent
 from fleetctl.trial.reply import Reply, ReplyBuilder, assemble
-from fleetctl.trial.sse import SseParser
+from fleetctl.trial.sse import BYTE_ORDER_MARK, SseParser
 from fleetctl.trial.workload import Limits
 
 SESSION_BYTES = 8 * 2**20
 READ_BUFFER_BYTES = 2**18  # a small one collapses throughput on long replies
 EVENT_OVERHEAD_BYTES = 120  # what Python needs beside an event's text
 STALL_SLACK_S = 0.25  # the stall timer is moved at most this often; moving it per event costs CPU
+HTTP_OK = 200
 _STREAM_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -159,6 +160,9 @@ class _Reading:
         self._budget = budget
         self._now_s = now_s
         self._parser: SseParser | None = None
+        self._is_typed = False
+        self._is_undecided = True
+        self._head = b""  # what came before it was told what the response is
         self._stall_set_s = 0.0
         self.sent_s = now_s()
         self.timer: asyncio.Timeout | None = None
@@ -182,29 +186,46 @@ class _Reading:
             for name, value in response.headers.items()
             if name.lower() != "set-cookie"
         )
-        if "event-stream" in response.headers.get("Content-Type", ""):
-            self._parser = SseParser()
+        self._is_typed = "event-stream" in response.headers.get("Content-Type", "")
 
     def take(self, chunk: bytes) -> None:
         now_s = self._now_s()
         self.received_bytes += len(chunk)
         self._budget.left -= len(chunk)
-        if self._parser is None and self.received_bytes == len(chunk) and self.status == 200:
-            # a stream without its content type
-            self._parser = SseParser() if chunk.lstrip().startswith(_STREAM_STARTS) else None
-        if self._parser is None:
-            self.body.append(chunk)
-        else:
+        if self._is_undecided:
+            chunk = self._decide(chunk)
+        if self._parser is not None:
             self._take_events(self._parser.feed(chunk), now_s)
+        elif chunk:
+            self.body.append(chunk)
         self.is_too_large = self._budget.left < 0
 
+    def _decide(self, chunk: bytes) -> bytes:
+        """Tell a stream from a body by its first bytes, and return what can be taken now.
+
+        Content types lie both ways: streams come as plain text, errors as an event stream.
+        """
+        self._head += chunk
+        start = self._head.removeprefix(BYTE_ORDER_MARK).lstrip()
+        may_be_stream = any(s.startswith(start) for s in (*_STREAM_STARTS, BYTE_ORDER_MARK))
+        is_stream = start.startswith(_STREAM_STARTS) or (self._is_typed and start[:1] != b"{")
+        if may_be_stream and not start.startswith(_STREAM_STARTS):
+            return b""
+        self._is_undecided = False
+        if is_stream and (self._is_typed or self.status == HTTP_OK):
+            self._parser = SseParser()
+        head, self._head = self._head, b""
+        return head
+
     def finish(self, ended: Ended) -> None:
+        if self._head:  # it ended before it could be told what it is
+            self.body.append(self._head)
         if self._parser is not None:
             late, self.tail = self._parser.finish()
             self._take_events(late, self._now_s())
             if self.tail.strip() and ended is Ended.COMPLETE:
                 self.builder.malformed += 1
-        elif ended is Ended.COMPLETE and self.body and self.status == 200:
+        elif ended is Ended.COMPLETE and self.body and self.status == HTTP_OK:
             self.first_token_at_s = self._now_s() - self.sent_s
 
     def _take_events(self, arrived: list[bytes], now_s: float) -> None:

@@ -114,7 +114,9 @@ def _protocol_flags(exchange: Exchange, reply: Reply, context: ReplyContext) -> 
         return
     if reply.server_error is not None:
         code, message = reply.server_error
-        early = not context.had_token and exchange.first_token_at_s is None and code >= 500
+        # a stored stream has no times, but it shows whether an answer had begun
+        had_token = context.had_token or exchange.first_token_at_s is not None
+        early = code >= 500 and reply.is_empty and not had_token
         flag = {429: "rate_limited", 503: "server_unavailable"}.get(code)
         yield Finding(flag or ("server_unavailable" if early else "server_error"), message)
     if reply.malformed:

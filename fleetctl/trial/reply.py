@@ -1,7 +1,8 @@
 """The message a response adds up to, whatever dialect of the OpenAI API the server speaks.
 
 Servers differ: no usage, no ids, `reasoning` or `reasoning_content`, arguments as an object
-instead of a string, a name in pieces or repeated, several calls in one chunk, no `[DONE]`.
+instead of a string, a name in pieces or repeated, several calls in one chunk, a call that is no
+list, no `[DONE]`. `tests/golden/dialects` has one stream of each.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def assemble(exchange: Exchange) -> Reply:
     if exchange.tail.strip() and exchange.ended is Ended.COMPLETE:
         builder.malformed += 1
     if not exchange.events and exchange.body:
-        builder.take(exchange.body)
+        builder.take(exchange.body.removeprefix("\ufeff"))
     return builder.reply()
 
 
@@ -171,9 +172,9 @@ class ReplyBuilder:
         if reasoning := _text(message.get("reasoning_content") or message.get("reasoning")):
             self._reasoning.append(reasoning)
             self.has_token = True
-        if message.get("tool_calls"):
+        if calls := message.get("tool_calls"):
             self.has_token = True
-            for place, fragment in enumerate(message["tool_calls"]):
+            for place, fragment in enumerate([calls] if isinstance(calls, dict) else calls):
                 # a whole message lists whole calls; only fragments of a stream need an index
                 known = place if "delta" not in choice else fragment.get("index")
                 self._take_call(fragment, self._index_for(fragment) if known is None else known)

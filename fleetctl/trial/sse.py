@@ -1,14 +1,15 @@
 """Server-sent events from bytes, however the network cut them.
 
 Source: WHATWG HTML, 9.2.6 "Interpreting an event stream". Lines end with LF, CRLF or CR; a blank
-line ends an event; lines that start with a colon are comments; only `data` matters here.
+line ends an event; lines that start with a colon are comments; only `data` matters here, and the
+`error` field in which older builds of llama.cpp tell what went wrong.
 """
 
 from __future__ import annotations
 
 import json
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class SseParser:
@@ -67,7 +68,7 @@ class SseParser:
     def _take_lines(self, text: bytes) -> list[bytes]:
         if not self._started:
             self._started = True
-            text = text.removeprefix(_BYTE_ORDER_MARK)
+            text = text.removeprefix(BYTE_ORDER_MARK)
         lines = text.splitlines(keepends=True)
         self._after_cr = text.endswith(b"\r")
         self._rest = [] if text.endswith((b"\r", b"\n")) else [lines.pop()]
@@ -76,10 +77,17 @@ class SseParser:
             bare = line.rstrip(b"\r\n")
             if bare == b"data" or bare.startswith(b"data:"):
                 self._data.append(_value(bare))
+            elif bare.startswith(b"error:"):
+                self._data.append(_error(bare))
             elif not bare and self._data:
                 events.append(b"\n".join(self._data))
                 self._data = []
         return events
+
+
+def _error(line: bytes) -> bytes:
+    """Return the data that newer builds send for the same error."""
+    return b'{"error": %s}' % line[6:].strip()
 
 
 def _value(line: bytes) -> bytes:

@@ -82,14 +82,14 @@ def test_a_healthy_server_gives_a_clean_valid_trial(serve, tmp_path, stream):
 )
 def test_each_way_of_failing_has_its_class_and_its_record(serve, tmp_path, mode, outcome, flag):
     limits = Limits(ttft_s=10, stall_s=10, total_s=20) if "giga" in mode else QUICK
+    sessions = 1 if "giga" in mode else 3
     server = serve(mode=mode)
-    result = trial(server.url, tmp_path, sessions=3, limits=limits)
-    assert counts(result) == {outcome: 3}
+    result = trial(server.url, tmp_path, sessions=sessions, limits=limits)
+    assert counts(result) == {outcome: sessions}
     assert all(flag in session.flags for session in result.outcomes)
-    assert sum(count for _, count in result.counts) == 3
     records = [from_json(line) for line in recorded(tmp_path)]
     assert {classify(record).outcome for record in records} == {outcome}
-    assert sorted(record.session for record in records) == [0, 1, 2]
+    assert sorted(record.session for record in records) == list(range(sessions))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_absent_server_is_infra_and_makes_the_trial_invalid_never_clean(tmp_p
 
 def test_a_server_that_sends_a_gigabyte_costs_a_bounded_amount_of_memory(serve, tmp_path):
     server = serve(mode="gigabyte")
-    sessions = 3
+    sessions = 2
     limits = Limits(ttft_s=60, stall_s=60, total_s=120)
     tracemalloc.start()
     try:
