@@ -18,7 +18,6 @@ from payload.engine.config import EngineConfig
 from payload.indexer.contract import IndexerParts
 
 TYPICAL_ROWS = 40
-SHARE = 0.45  # of the indexer's time: the main stream has other work, too, and must not be late
 DEPTHS = (4, 64)
 REPEATS = 9
 LAYERS_TIMED = 16  # about as long as the indexer, so that interruptions hit both alike
@@ -30,7 +29,7 @@ def balanced_depth(
     """Return the number of dense layers, and log the timing it comes from."""
     indexer_s = _shortest_s(_indexer(config, index, device), device)
     dense_s = _shortest_s(_dense_layers(config, device), device) / LAYERS_TIMED
-    depth = min(max(round(SHARE * indexer_s / dense_s), DEPTHS[0]), DEPTHS[1])
+    depth = min(max(round(indexer_s / dense_s), DEPTHS[0]), DEPTHS[1])
     log.info(
         "branches: indexer %.3f ms, dense layer %.4f ms at %d rows of %d tokens -> depth %d",
         indexer_s * 1e3,
