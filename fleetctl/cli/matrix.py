@@ -9,7 +9,7 @@ import typer
 
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
-from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, QueueAddress, RunsPath
 from fleetctl.errors import InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
@@ -44,11 +44,12 @@ Status = Annotated[
 ]
 
 
-def matrix(
+def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
     spec: MatrixPath = None,
     resume: Resume = None,
     status: Status = None,
     fail_fast: FailFast = False,
+    queue: QueueAddress = None,
     inventory: InventoryPath = None,
     runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -57,17 +58,25 @@ def matrix(
     from fleetctl.store.run_folder import find_run
 
     if status is not None:
-        _show_status(find_run(runs, status), as_json)
+        _show_status(find_run(runs, status), queue, as_json)
     elif resume is not None:
         folder = find_run(runs, resume)
         go_on(
             folder,
             spec,
+            queue=queue,
             inventory=inventory,
             runs=runs,
             fail_fast=fail_fast,
             as_json=as_json,
         )
+    elif spec is not None and queue is not None:
+        from fleetctl.cli.worker import start_on_queue
+
+        asked, end, now_s = start_on_queue(
+            spec, queue, inventory=inventory, runs=runs, fail_fast=fail_fast
+        )
+        _finish(asked, end, runs, now_s, as_json=as_json)
     elif spec is not None:
         _start(spec, inventory, runs, fail_fast=fail_fast, as_json=as_json)
     else:
@@ -100,10 +109,19 @@ def go_on(
     *,
     inventory: Path | None,
     runs: Path,
+    queue: str | None = None,
     fail_fast: bool = False,
     as_json: bool = False,
 ) -> None:
     """Go on with a matrix; without `spec`, with the run's own copy of it."""
+    if (address := _queue_of(folder, queue)) is not None:
+        from fleetctl.cli.worker import resume_on_queue
+
+        on_queue = resume_on_queue(
+            folder, spec, address, inventory=inventory, runs=runs, fail_fast=fail_fast
+        )
+        _finish(on_queue[0], on_queue[1], runs, on_queue[2], as_json=as_json)
+        return
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.workflow.matrix import read_matrix
     from fleetctl.workflow.matrix_run import resume_matrix
@@ -135,13 +153,36 @@ def _finish(
         raise end.error
 
 
-def _show_status(folder: RunFolder, as_json: bool) -> None:
+def _show_status(folder: RunFolder, queue: str | None, as_json: bool) -> None:
     from fleetctl.store.campaign_sqlite import open_queue
     from fleetctl.workflow.campaign_status import status_json, status_lines
 
-    with open_queue(folder.path) as queue:
-        state = queue.state()
+    if (address := _queue_of(folder, queue)) is not None:
+        from fleetctl.cli.worker import state_on_queue
+
+        state = state_on_queue(folder, address)
+    else:
+        with open_queue(folder.path) as embedded:
+            state = embedded.state()
     if as_json:
         print_json(status_json(folder.run_id, state))
     else:
         print_lines(status_lines(folder.run_id, state))
+
+
+def _queue_of(folder: RunFolder, named: str | None) -> str | None:
+    """Return the address of the queue that a run's cells are on; None where they are on none.
+
+    Raises:
+        InputError: one is named, and the run began without.
+    """
+    from fleetctl.workflow.queued_matrix import queue_of
+
+    known = queue_of(folder)
+    if known is None and named is not None:
+        raise InputError(
+            f"run {folder.run_id} is on no queue",
+            why="its cells are measured by one controller",
+            next_step="leave out --queue",
+        )
+    return known if named is None else named

@@ -21,6 +21,15 @@ InventoryPath = Annotated[
 RunsPath = Annotated[
     Path, typer.Option("--runs", envvar="FLEETCTL_RUNS", help="Folder of the run folders.")
 ]
+QueueAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        metavar="URL",
+        help="postgresql://USER@HOST:PORT/DATABASE; the password comes from PGPASSFILE.",
+        show_default=False,
+    ),
+]
 Targets = Annotated[
     list[str],
     typer.Option(

@@ -148,6 +148,10 @@ class DurableQueue:
         for run in failed:
             self._engine.put(self._workflow(run.id))
 
+    def withdraw(self) -> None:
+        """Let no run be taken any more; those under way end."""
+        self._database.run(lambda cursor: cursor.execute(sql.WITHDRAW, [self._campaign]))
+
     def _half_taken(self, cursor: Any, asked: dict[str, str]) -> CellRun | None:  # noqa: ANN401 - psycopg's class
         """Return a run that we took when the connection broke before we heard of it."""
         cursor.execute(sql.MINE, asked)

@@ -39,6 +39,9 @@ CREATE TABLE IF NOT EXISTS fleetctl.quarantined (
 CREATE TABLE IF NOT EXISTS fleetctl.workers (
   id text PRIMARY KEY, name text NOT NULL, seen_at timestamptz NOT NULL DEFAULT now()
 );
+CREATE TABLE IF NOT EXISTS fleetctl.claims (
+  machine text PRIMARY KEY, owner text NOT NULL
+);
 CREATE TABLE IF NOT EXISTS fleetctl.content (
   sha256 text PRIMARY KEY, bytes bytea NOT NULL
 );

@@ -86,6 +86,11 @@ ON CONFLICT (campaign, site) DO UPDATE SET why = excluded.why
 QUARANTINED = "SELECT site, why FROM fleetctl.quarantined WHERE campaign = %s"
 FORGIVE = "DELETE FROM fleetctl.quarantined WHERE campaign = %s"
 WANTED = "UPDATE fleetctl.runs SET wanted = id = ANY(%s), faults = 0 WHERE campaign = %s"
+WITHDRAW = f"""
+UPDATE fleetctl.runs r SET wanted = false FROM dbos.workflow_status s
+WHERE s.workflow_uuid = r.workflow AND r.campaign = %s
+  AND s.status = 'ENQUEUED' AND s.queue_name = '{BOARD}'
+"""
 
 SEEN = """
 INSERT INTO fleetctl.workers (id, name) VALUES (%s, %s)
@@ -104,4 +109,36 @@ LOST = f"""
 {_TO_BOARD} WHERE s.status = 'PENDING' AND s.executor_id = %(worker)s
   OR s.status = 'ENQUEUED' AND s.queue_name = %(worker)s
 """
+FORGET_CLAIMS = "DELETE FROM fleetctl.claims WHERE owner = %(worker)s"
 FORGET_WORKER = "DELETE FROM fleetctl.workers WHERE id = %(worker)s"
+
+ANNOUNCE = """
+INSERT INTO fleetctl.campaigns (campaign, head) VALUES (%s, %s)
+ON CONFLICT (campaign) DO UPDATE SET head = excluded.head, is_open = true
+"""
+CLOSE = "UPDATE fleetctl.campaigns SET is_open = false WHERE campaign = %s"
+UNFINISHED = """
+SELECT c.campaign, c.head, array_agg(DISTINCT r.block)
+FROM fleetctl.campaigns c JOIN fleetctl.runs r ON r.campaign = c.campaign AND r.wanted
+  JOIN dbos.workflow_status s ON s.workflow_uuid = r.workflow
+WHERE c.is_open AND s.status IN ('ENQUEUED', 'PENDING')
+GROUP BY c.campaign ORDER BY c.made_at, c.campaign
+"""
+CLAIM = """
+INSERT INTO fleetctl.claims VALUES (%s, %s)
+ON CONFLICT (machine) DO UPDATE SET owner = fleetctl.claims.owner RETURNING owner
+"""
+RELEASE = "DELETE FROM fleetctl.claims WHERE machine = %s AND owner = %s"
+
+PUT_CONTENT = "INSERT INTO fleetctl.content VALUES (%s, %s) ON CONFLICT (sha256) DO NOTHING"
+HAS_CONTENT = "SELECT 1 FROM fleetctl.content WHERE sha256 = %s"
+GET_CONTENT = "SELECT bytes FROM fleetctl.content WHERE sha256 = %s"
+ATTACH = """
+INSERT INTO fleetctl.files VALUES (%s, %s, %s, %s, %s)
+ON CONFLICT (owner, path) DO UPDATE
+SET sha256 = excluded.sha256, size = excluded.size, place = excluded.place
+"""
+ATTACH_FIRST = """
+INSERT INTO fleetctl.files VALUES (%s, %s, %s, %s, %s) ON CONFLICT (owner, path) DO NOTHING
+"""
+FILES = "SELECT path, sha256, size, place FROM fleetctl.files WHERE owner = %s ORDER BY path"

@@ -109,7 +109,7 @@ class Campaign:
         """Return what to end with: an unrestored host outweighs a failed cell."""
         if self.edges.stop.is_asked and not self.errors:
             return _interrupted(self.edges, self.folder)
-        errors = [*self.errors, *_unfinished(state, self.folder.run_id)]
+        errors = [*self.errors, *unfinished(state, self.folder.run_id)]
         return max(errors, key=lambda error: (gravity(error), -errors.index(error)), default=None)
 
 
@@ -122,7 +122,7 @@ def _interrupted(edges: Edges, folder: RunFolder) -> FleetError:
     raise AssertionError("an end was asked for")
 
 
-def _unfinished(state: CampaignState, run_id: str) -> list[FleetError]:
+def unfinished(state: CampaignState, run_id: str) -> list[FleetError]:
     """Return errors for runs that brought no result; the hosts are as found all the same."""
     failed = [one for one in state.runs if one.phase == "failed"]
     left = [one for one in state.runs if one.phase in ("waiting", "taken")]
