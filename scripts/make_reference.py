@@ -17,7 +17,17 @@ from pydantic_core import PydanticUndefined
 
 from fleetctl.cli import app as command_line
 from fleetctl.errors import ExitCode
-from fleetctl.spec.experiment import CommandSpec, Experiment, ToolcallSpec
+from fleetctl.spec.bisect import Base, Bisect, Change, Minimize, SearchTrials
+from fleetctl.spec.experiment import (
+    CommandSpec,
+    Experiment,
+    Head,
+    Layer,
+    Patch,
+    Ready,
+    ToolcallSpec,
+    VerdictSpec,
+)
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.matrix import Matrix
 
@@ -45,6 +55,14 @@ def spec_page() -> str:
     parts += _tables("", Experiment, set())
     parts += ["\n# Matrices\n", "A matrix (`fleetctl matrix`) has these.\n"]
     parts += _tables("", Matrix, {Experiment, ToolcallSpec, CommandSpec})
+    known = {ToolcallSpec, CommandSpec, Head, Patch, Ready, Layer, VerdictSpec}
+    parts += [
+        "\n# Bisections\n",
+        "A search for one of many changes (`fleetctl bisect`) has these.\n",
+    ]
+    parts += _tables("", Bisect, set(known))
+    parts += ["\n# Minimisations\n", "A search for the few that matter (`fleetctl minimize`).\n"]
+    parts += _tables("", Minimize, {*known, Change, Base, SearchTrials})
     return "\n".join(parts)
 
 

@@ -103,10 +103,10 @@ class Test:
 
 @dataclass(frozen=True)
 class Minimized:
-    """Where the minimisation stands, or ended.
+    """Where a minimisation ended.
 
     Attributes:
-        ending: None while it goes on.
+        ending: why it is over.
         subset: the smallest set known to keep the effect.
         direction: +1 when the changes raise the rate, -1 when they lower it; 0 while unknown.
         tests: decided tests, in order.
@@ -114,7 +114,7 @@ class Minimized:
         rest_keeps: whether all the others together keep the effect, too: a second cause.
     """
 
-    ending: MinimizeEnding | None
+    ending: MinimizeEnding
     subset: Subset
     direction: int
     tests: tuple[Test, ...] = ()

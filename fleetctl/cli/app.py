@@ -20,6 +20,8 @@ from fleetctl.cli.plan import plan
 from fleetctl.cli.repro import repro
 from fleetctl.cli.results import results
 from fleetctl.cli.run import aa, resume, run
+from fleetctl.cli.search import bisect, minimize
+from fleetctl.cli.worker import worker
 
 app = typer.Typer(
     name="fleetctl",
@@ -42,6 +44,9 @@ COMMANDS = (
     run,
     resume,
     matrix,
+    worker,
+    bisect,
+    minimize,
     aa,
     status,
     rollback,

@@ -5,18 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetctl.cli.options import AsJson, SpecPath
+from fleetctl.cli.search import check_search
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> None:
     """Check a spec: TOML, cross references, payload, design. No host is contacted."""
     from fleetctl.cli.data import print_json, print_lines
     from fleetctl.spec.arms import arms_of
+    from fleetctl.spec.bisect_kinds import search_kind
     from fleetctl.spec.guards import check_design
     from fleetctl.spec.kinds import is_matrix
     from fleetctl.spec.loader import load_experiment
 
     if is_matrix(spec):
         _check_matrix(spec, as_json)
+        return
+    if search_kind(spec) is not None:
+        check_search(spec, as_json)
         return
     experiment = load_experiment(spec)
     guards = check_design(experiment, arms_of(experiment, spec))

@@ -11,6 +11,7 @@ from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.judge import share_of
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath
+from fleetctl.cli.search import plan_search
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.workflow.experiment import Asked
@@ -31,9 +32,11 @@ def plan(
     """Show what would change and what the design can see.
 
     Of an experiment: the exact diff of each arm on each host. Of a matrix: its cells, their order,
-    host time, power of each main effect, and what is measured already.
+    host time, power of each main effect, and what is measured already. Of a search: its builds
+    and the diff of both ends.
     """
     from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.spec.bisect_kinds import search_kind
     from fleetctl.spec.kinds import is_matrix
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
@@ -44,6 +47,9 @@ def plan(
     expected = share_of("--baseline", baseline, is_open=True)
     if is_matrix(spec):
         _plan_matrix(spec, inventory, runs, expected, as_json=as_json)
+        return
+    if search_kind(spec) is not None:
+        plan_search(spec, inventory, runs, expected, as_json=as_json)
         return
     asked = read(spec)
     fleet = the_inventory(inventory, console)

@@ -10,6 +10,7 @@ import tomli
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.errors import InputError
+from fleetctl.spec.bisect import Bisect, Minimize
 from fleetctl.spec.experiment import Experiment, Value
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.located import line_of
@@ -35,6 +36,24 @@ def load_matrix(path: Path) -> Matrix:
         InputError: as for `load_experiment`.
     """
     return _load(path, Matrix)
+
+
+def load_bisect(path: Path) -> Bisect:
+    """Return the bisection in a TOML file.
+
+    Raises:
+        InputError: as for `load_experiment`.
+    """
+    return _load(path, Bisect)
+
+
+def load_minimize(path: Path) -> Minimize:
+    """Return the minimisation in a TOML file.
+
+    Raises:
+        InputError: as for `load_experiment`.
+    """
+    return _load(path, Minimize)
 
 
 def load_inventory(path: Path) -> Inventory:

@@ -1,0 +1,192 @@
+"""How often a bisection names the right change, and how many runs that takes, against plain bisect.
+
+    python benchmarks/bisection.py [--searches 500] [--changes 32] [--json]
+
+Every search draws its culprit and its runs anew, from a recorded seed: the real `next_step`
+decides where to measure, up to and with the confirmation. The plain binary search of the same run
+makes a fixed number of runs at each step and calls a build bad above the midpoint of the two
+*true* rates, which nobody knows in practice; it gets the fewest runs per step with which it is
+right in 95 % of the searches. Exits 1 when a scenario falls below 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from fleetctl.analysis.bisection import Worlds
+from fleetctl.analysis.bisection_rates import RatePriors, told
+from fleetctl.analysis.bisection_search import BisectDesign, Next, SearchRun, next_step
+from fleetctl.analysis.counts import Run
+from fleetctl.analysis.simulate import draw_runs
+
+SESSIONS = 40
+NEEDED = 0.95
+MOST_RUNS_PER_STEP = 12
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The world of a search.
+
+    Attributes:
+        good: rate before the culprit.
+        bad: rate from it on.
+        rho: correlation inside runs.
+        told: whether the spec names the rates (`good_rate`, `bad_rate`).
+    """
+
+    good: float
+    bad: float
+    rho: float
+    told: bool = False
+
+    def rate(self, point: int, culprit: int) -> float:
+        """Return the true rate of the build with `point` changes."""
+        return self.bad if point >= culprit else self.good
+
+    def worlds(self) -> Worlds:
+        """Return what the search believes at its start."""
+        if not self.told:
+            return Worlds()
+        return Worlds(rates=RatePriors(told(self.good), told(self.bad)))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of the searches of one scenario.
+
+    Attributes:
+        right: share that named the culprit.
+        endings: how they ended.
+        mean_runs: of the search alone, without the confirmation.
+        median_runs: likewise.
+        all_runs: mean, with the confirmation.
+        plain_runs_per_step: of the plain search; None when no number up to 12 reached 95 %.
+        plain_right: its share of right answers.
+        plain_runs: runs of one plain search.
+    """
+
+    scenario: Scenario
+    right: float
+    endings: dict[str, int]
+    mean_runs: float
+    median_runs: float
+    all_runs: float
+    plain_runs_per_step: int | None
+    plain_right: float
+    plain_runs: float
+
+    @property
+    def ratio(self) -> float:
+        """Runs of the plain search over ours, both without a confirmation."""
+        return self.plain_runs / self.mean_runs
+
+
+SCENARIOS = (
+    Scenario(0.01, 0.15, 0.0),
+    Scenario(0.01, 0.15, 0.05),
+    Scenario(0.03, 0.15, 0.05),
+    Scenario(0.03, 0.15, 0.05, told=True),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--searches", type=int, default=500)
+    parser.add_argument("--changes", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=20261129)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    results = []
+    for scenario in SCENARIOS:
+        results.append(measure(scenario, options.searches, options.changes, options.seed))
+        if not options.json:
+            print(line(results[-1]), flush=True)
+    if options.json:
+        print(json.dumps([{**asdict(result), "ratio": result.ratio} for result in results]))
+    return int(any(result.right < NEEDED for result in results))
+
+
+def line(result: Result) -> str:
+    at = result.scenario
+    steps = result.plain_runs_per_step or f"> {MOST_RUNS_PER_STEP}"
+    return (
+        f"{at.good:.0%} against {at.bad:.0%}, rho {at.rho:g}, rates "
+        f"{'told' if at.told else 'unknown'}: right {result.right:.1%}, "
+        f"runs {result.mean_runs:.1f} (median {result.median_runs:.0f}, with confirmation "
+        f"{result.all_runs:.1f}); plain binary search {result.plain_right:.1%} with {steps} runs "
+        f"per step, {result.plain_runs:.1f} runs: x{result.ratio:.2f}; {result.endings}"
+    )
+
+
+def measure(scenario: Scenario, searches: int, changes: int, seed: int) -> Result:
+    rng = np.random.default_rng(seed)
+    endings: Counter[str] = Counter()
+    right, alone, together = 0, [], []
+    for number in range(searches):
+        culprit = int(rng.integers(1, changes + 1))
+        design = BisectDesign(changes, SESSIONS, max_runs=80, seed=number, worlds=scenario.worlds())
+        runs: list[SearchRun] = []
+        while isinstance(step := next_step(design, runs), Next):
+            bad = draw(rng, scenario, scenario.rate(step.point, culprit))
+            runs.append(SearchRun(step.point, Run(bad, SESSIONS), step.confirms))
+        right += step.culprit == culprit
+        wrong = step.culprit not in (None, culprit)
+        endings[f"{step.ending}{', wrong change' if wrong else ''}"] += 1
+        alone.append(sum(run.confirms is None for run in runs))
+        together.append(len(runs))
+    plain = best_plain(scenario, searches, changes, seed)
+    return Result(
+        scenario,
+        right / searches,
+        dict(endings),
+        float(np.mean(alone)),
+        float(np.median(alone)),
+        float(np.mean(together)),
+        *plain,
+    )
+
+
+def draw(rng: np.random.Generator, scenario: Scenario, rate: float) -> int:
+    return int(draw_runs(rng, rate, scenario.rho, SESSIONS, (1,))[0])
+
+
+def best_plain(
+    scenario: Scenario, searches: int, changes: int, seed: int
+) -> tuple[int | None, float, float]:
+    """Return the plain search with the fewest runs per step that is right often enough."""
+    found = (0.0, 0.0)
+    for runs in range(1, MOST_RUNS_PER_STEP + 1):
+        rng = np.random.default_rng(seed)
+        answers = [plain(rng, scenario, changes, runs) for _ in range(searches)]
+        found = (
+            float(np.mean([is_right for is_right, _ in answers])),
+            float(np.mean([spent for _, spent in answers])),
+        )
+        if found[0] >= NEEDED:
+            return runs, *found
+    return None, *found
+
+
+def plain(
+    rng: np.random.Generator, scenario: Scenario, changes: int, runs: int
+) -> tuple[bool, int]:
+    culprit, spent = int(rng.integers(1, changes + 1)), 0
+    limit = runs * SESSIONS * (scenario.good + scenario.bad) / 2
+    low, high = 0, changes
+    while high - low > 1:
+        middle = (low + high) // 2
+        spent += runs
+        bad = sum(draw(rng, scenario, scenario.rate(middle, culprit)) for _ in range(runs))
+        low, high = (low, middle) if bad > limit else (middle, high)
+    return high == culprit, spent
+
+
+if __name__ == "__main__":
+    sys.exit(main())

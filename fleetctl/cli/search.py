@@ -1,0 +1,148 @@
+"""`fleetctl bisect` and `fleetctl minimize`: which of many changes it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetctl.cli.console import Console
+from fleetctl.cli.data import print_json, print_lines
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath
+
+if TYPE_CHECKING:  # --help has to stay quick
+    from fleetctl.workflow.bisect_plan import SearchPlan
+
+SearchSpec = Annotated[
+    Path, typer.Argument(metavar="SPEC", help="A TOML file with a list of changes.")
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with the newest unfinished search of this very spec; no run counts twice.",
+    ),
+]
+
+
+def bisect(
+    spec: SearchSpec,
+    resume: Resume = False,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Find which of an ordered list of patches or commits raised the rate, and confirm it.
+
+    Ends with 0 for a culprit that the confirmation upholds, 7 while undecided, 9 when both ends
+    are alike or the list lowers the rate.
+    """
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report.bisect import as_json as to_json
+    from fleetctl.report.bisect import render
+    from fleetctl.workflow.bisect import read_bisect, run_bisect
+
+    console = Console()
+    asked = read_bisect(spec)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        report = run_bisect(outside, fleet, asked, resume=resume)
+    _tell(runs / report.run_id, to_json(report), render(report), as_json)
+    raise typer.Exit(report.exit_code)
+
+
+def minimize(
+    spec: SearchSpec,
+    resume: Resume = False,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Find the few of several patches and flags that keep the effect of them all.
+
+    Ends with 0 for a minimal set, 7 while undecided, 9 when there is no effect to keep.
+    """
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report.minimize import as_json as to_json
+    from fleetctl.report.minimize import render
+    from fleetctl.workflow.minimize import read_minimize, run_minimize
+
+    console = Console()
+    asked = read_minimize(spec)
+    fleet = the_inventory(inventory, console)
+    with edges(runs, console) as outside:
+        report = run_minimize(outside, fleet, asked, resume=resume)
+    _tell(runs / report.run_id, to_json(report), render(report), as_json)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell(folder: Path, found: dict[str, Any], text: str, as_json: bool) -> None:
+    """Write the report into the run's folder and print it."""
+    from fleetctl.store.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    run.write_json("report.json", found)
+    run.write("report.txt", text.encode())
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(text.splitlines())
+
+
+def check_search(spec: Path, as_json: bool) -> None:
+    """Check a bisection or a minimisation without a network, and say what it would search."""
+    from fleetctl.spec.bisect_kinds import search_kind
+    from fleetctl.workflow.bisect import read_bisect
+    from fleetctl.workflow.minimize import read_minimize
+
+    kind = search_kind(spec)
+    asked = read_minimize(spec) if kind == "minimize" else read_bisect(spec)
+    changes = [content.name for content in asked.contents[1:]]
+    if as_json:
+        print_json({"spec": str(spec), "ok": True, "kind": kind, "changes": changes})
+        return
+    found = f"{len(changes)} changes" if changes else "commits of the host's git tree"
+    print_lines([f"{spec}: ok, {kind} over {found}", *(f"  {name}" for name in changes)])
+
+
+def plan_search(
+    spec: Path, inventory: Path | None, runs: Path, bad_rate: float, *, as_json: bool
+) -> None:
+    """Show the builds of a search and what both ends change on the host."""
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.spec.bisect_kinds import search_kind
+    from fleetctl.workflow.bisect import read_bisect
+    from fleetctl.workflow.bisect_plan import plan_bisect, plan_minimize
+    from fleetctl.workflow.minimize import read_minimize
+
+    console = Console()
+    if search_kind(spec) == "minimize":
+        asked = read_minimize(spec)
+        fleet = the_inventory(inventory, console)
+        with edges(runs, console) as outside:
+            found = plan_minimize(outside, fleet, asked)
+    else:
+        wanted = read_bisect(spec)
+        fleet = the_inventory(inventory, console)
+        with edges(runs, console) as outside:
+            found = plan_bisect(outside, fleet, wanted, bad_rate)
+    if as_json:
+        site = {"builds": list(found.builds), "least_runs": found.least_runs}
+        print_json({**site, "site": found.site, "sites": [found.ends.to_json()]})
+    else:
+        print_lines(_plan_lines(found))
+
+
+def _plan_lines(found: SearchPlan) -> list[str]:
+    from fleetctl.report.numbers import percent
+    from fleetctl.workflow.prepare import render
+
+    lines = [f"search on {found.site}", *(f"  {name}" for name in found.builds)]
+    if found.least_runs is not None:
+        good, bad = found.assumed
+        lines.append(
+            f"at {percent(good)} against {percent(bad)} no search needs fewer than"
+            f" {found.least_runs:.1f} runs on average; unknown rates take about twice that"
+        )
+    return [*lines, "", *render(found.ends)]

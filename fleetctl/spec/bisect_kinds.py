@@ -1,0 +1,24 @@
+"""Is a TOML file a search, and which kind?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import tomli
+
+SearchKind = Literal["bisect", "minimize"]
+
+
+def search_kind(path: Path) -> SearchKind | None:
+    """Return which search a file's tables ask for; None for anything else.
+
+    A file that can't be read is left to the loaders, which say why.
+    """
+    try:
+        tables = tomli.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if "minimize" in tables:
+        return "minimize"
+    return "bisect" if "bisect" in tables or "commits" in tables else None

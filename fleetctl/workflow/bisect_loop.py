@@ -1,0 +1,220 @@
+"""Ask a site one question after the other until a search has its answer, and resume after any end.
+
+The site is held over all of it. Each question is written down before it is asked and its answer as
+soon as it is measured; a search is a fold over the answers, so a killed controller loses at most
+the trial under way and counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+from fleetctl.analysis.counts import Run
+from fleetctl.errors import (
+    ApplyFailed,
+    DriftError,
+    EditRefused,
+    ExitCode,
+    FleetError,
+    InputError,
+    NotProven,
+    NotReady,
+)
+from fleetctl.plan.planner import sha256
+from fleetctl.spec.inventory import Inventory
+from fleetctl.store.campaign import CellRun
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.store.search_log import Answered, Asked, SearchLog
+from fleetctl.workflow.bisect_ground import Build, Ground
+from fleetctl.workflow.campaign_site import HeldSite, held_site
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.job import Job
+from fleetctl.workflow.site import NamedSite, check_layout
+
+Key = tuple[int, ...]
+_ATTEMPTS = 3
+_MOST_BROKEN_IN_A_ROW = 3
+_BROKEN = (ApplyFailed, NotReady, NotProven)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One run that a search wants.
+
+    Attributes:
+        key: what the search knows the build by.
+        build: its name, as arm and for people.
+        why: why it is asked, for people.
+        confirms: as in the log.
+        must_work: the search can't do without this build.
+    """
+
+    key: Key
+    build: str
+    why: str = ""
+    confirms: int | None = None
+    must_work: bool = False
+
+
+class Search(Protocol):
+    """What a search asks, given what it knows."""
+
+    def next(self, answers: Sequence[Answered], unbuildable: Mapping[Key, str]) -> Question | None:
+        """Return the next question, or None at the end."""
+        ...
+
+    def build(self, question: Question) -> Build:
+        """Return the build of a question; raises DriftError when it can't be made."""
+        ...
+
+
+S = TypeVar("S", bound=Search)
+
+
+@dataclass
+class Searching(Generic[S]):
+    """A search on one site.
+
+    Attributes:
+        job: its workload, readiness and lease; the arms come from the search.
+        begin: makes the search from the held site, which is as found then.
+    """
+
+    edges: Edges
+    inventory: Inventory
+    folder: RunFolder
+    job: Job
+    site: NamedSite
+    begin: Callable[[HeldSite], S]
+    _question: Question | None = field(default=None, init=False)
+    _broken: int = field(default=0, init=False)
+
+    @property
+    def log(self) -> SearchLog:
+        """The questions and answers so far."""
+        return SearchLog(self.folder)
+
+    def run(self) -> S:
+        """Go on until the search has its answer; leave the hosts as found.
+
+        A build that does not start is left out, and the site taken anew.
+
+        Raises:
+            FleetError: with the exit code that tells the state of the hosts.
+        """
+        while True:
+            self._question = None
+            try:
+                with held_site(
+                    self.edges, self.inventory, self.folder, self._bare_job(), self.site.name
+                ) as held:
+                    return self._ask_all(held)
+            except _BROKEN as error:
+                self._leave_out(error)
+
+    def _bare_job(self) -> Job:
+        return replace(self.job, arms=())
+
+    def _ask_all(self, held: HeldSite) -> S:
+        search, ground = self.begin(held), Ground.of(held)
+        while True:
+            question = search.next(self.log.answers(), self.log.unbuildables())
+            if question is None:
+                return search
+            self._question = question
+            try:
+                build = search.build(question)
+                check_layout(self.inventory, held.plan.site, (build.arm,))
+                ground.add(build)
+            except (DriftError, EditRefused) as error:
+                self._note_unbuildable(question, error)
+                continue
+            self._measure(held, question)
+            self._broken = 0
+
+    def _measure(self, held: HeldSite, question: Question) -> None:
+        """Make the trial of a question; one that can't be used is made again."""
+        answers = self.log.answers()
+        run = sum(a.asked.key == question.key for a in answers)
+        if question.confirms is not None:
+            # run k of both builds of a confirmation sends the same requests
+            own = [a for a in answers if a.asked.confirms == question.confirms]
+            run = sum(a.asked.key == question.key for a in own)
+        reasons: tuple[str, ...] = ()
+        for _ in range(_ATTEMPTS):
+            asked = self.log.ask(
+                Asked(len(answers), question.build, question.key, question.confirms)
+            )
+            self.edges.talk.say(f"run {asked.number + 1}: {question.build} ({question.why})")
+            result = held.measure(_cell_run(asked, run), self.job)
+            facts = TrialFacts.from_json(result.facts)
+            reasons = unusable(facts)
+            if not reasons:
+                self.log.answer(Answered(asked, result.trial, result.facts))
+                return
+            self.edges.talk.say(f"  not used: {reasons[0]}")
+        raise InputError(
+            f"{_ATTEMPTS} trials of {question.build} in a row could not be used",
+            why="; ".join(reasons),
+            next_step="see the trials in the run's folder; --resume goes on when the cause is gone",
+            exit_code=ExitCode.INVALID,
+        )
+
+    def _leave_out(self, error: FleetError) -> None:
+        """Leave out a build that did not come up; the hosts are restored already."""
+        question = self._question
+        if question is None or error.exit_code is not ExitCode.FAILED_RESTORED:
+            raise error
+        self._broken += 1
+        if self._broken > _MOST_BROKEN_IN_A_ROW:
+            raise error
+        self._note_unbuildable(question, error)
+
+    def _note_unbuildable(self, question: Question, error: FleetError) -> None:
+        measured = any(a.asked.key == question.key for a in self.log.answers())
+        if question.must_work or measured:
+            raise error
+        self.edges.talk.say(f"{question.build} is left out: {error}")
+        self.log.unbuildable(question.key, str(error))
+
+
+def unusable(facts: TrialFacts) -> tuple[str, ...]:
+    """Return why a trial says nothing; empty when it counts."""
+    reasons = (*facts.void_because, *facts.disturbances, *facts.unproven, *facts.missed_triggers)
+    if not reasons and not facts.counted:
+        return ("no session of it counts",)
+    return reasons
+
+
+def run_of(facts: TrialFacts) -> Run:
+    """Return the counts of a trial."""
+    return Run(
+        bad=facts.corrupted,
+        sessions=facts.counted,
+        infra=facts.infra,
+        trial=facts.trial,
+        boot=facts.boot,
+        host=facts.host,
+    )
+
+
+def run_of_answer(answered: Answered) -> Run:
+    """Return the counts of an answer."""
+    return run_of(TrialFacts.from_json(answered.facts))
+
+
+def _cell_run(asked: Asked, run: int) -> CellRun:
+    digest = sha256(asked.build.encode())
+    return CellRun(
+        id=f"{digest}.{asked.number}",
+        cell=asked.build,
+        arm=asked.build,
+        digest=digest,
+        run=run,
+        block="",
+        position=asked.number,
+        attempt=asked.attempt,
+    )

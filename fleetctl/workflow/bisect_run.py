@@ -1,0 +1,228 @@
+"""What bisecting and minimising share: the run's folder, resuming, and what is known beforehand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.analysis.bisection_rates import OFTEN, RARE, RatePriors, rho_weights, told
+from fleetctl.analysis.history import pool
+from fleetctl.errors import InputError, Interrupted
+from fleetctl.spec.bisect import Bisect, BisectSpec, Minimize, MinimizeSpec
+from fleetctl.spec.inventory import Inventory
+from fleetctl.store.history import History
+from fleetctl.store.run_folder import RunFolder, list_runs, new_run_id
+from fleetctl.store.search_log import SearchLog
+from fleetctl.workflow.bisect_series import Content
+from fleetctl.workflow.campaign_site import HeldSite
+from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.job import Job
+from fleetctl.workflow.matrix_run import settle
+from fleetctl.workflow.site import NamedSite, named_sites
+from fleetctl.workflow.workloads import digest_of
+
+_KNOWN = "search.json"
+
+
+def search_job(
+    spec: Bisect | Minimize, path: Path, contents: Iterable[Content], *, kind: str, runs: int
+) -> Job:
+    """Return the job of a search; its arms come one by one.
+
+    Args:
+        spec: the search.
+        path: where it was read from.
+        contents: its changes with the bytes of their patches.
+        kind: `bisect` or `minimize`.
+        runs: of each arm that the verdict compares.
+    """
+    return Job(
+        kind=kind,
+        purpose=spec.experiment.name,
+        target=spec.experiment.target,
+        arms=(),
+        workload=spec.workload,
+        trials=spec.trials.trials(max(runs, 1)),
+        ready=spec.ready,
+        lease_s=spec.lease,
+        files={path.name: path.read_bytes(), **dict(_sources(contents))},
+    )
+
+
+def _sources(contents: Iterable[Content]) -> Iterator[tuple[str, bytes]]:
+    for content in contents:
+        for patch in content.patches:
+            source = patch.patch.source.rstrip("/")
+            for name, data in patch.files.items():
+                yield f"{source}/{name}" if name else source, data
+
+
+def digest_of_job(job: Job) -> str:
+    """Return the digest by which a resumed search is known to be the same, 64 hex digits."""
+    total = hashlib.sha256()
+    for name, content in sorted(job.files.items()):
+        total.update(f"{name}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
+
+
+@contextmanager
+def opened(
+    edges: Edges, inventory: Inventory, job: Job, *, resume: bool
+) -> Iterator[tuple[RunFolder, NamedSite]]:
+    """Yield the folder of a search and its site: new ones, or those of the one to go on with.
+
+    The folder is claimed meanwhile: a second controller is refused.
+
+    Raises:
+        InputError: there is no unfinished search of this very spec, or it goes on elsewhere.
+        HostError: what a killed controller left can't be looked at.
+    """
+    if resume:
+        folder = unfinished(edges.runs, job)
+        edges.talk.say(f"resuming {folder.run_id}: {folder.path}")
+    else:
+        folder = _new_folder(edges, job)
+    with folder.claimed():
+        SearchLog(folder).begin(digest_of_job(job))
+        site = _site(edges, inventory, job.target, folder)
+        if resume:
+            settle(edges, inventory, folder, site)
+            done = len(SearchLog(folder).answers())
+            folder.record(edges.clock.now_s(), "resumed", answers=done)
+            edges.talk.say(f"{done} run(s) are measured already")
+        with _resumable(job):
+            yield folder, site
+
+
+@contextmanager
+def _resumable(job: Job) -> Iterator[None]:
+    """Let an interruption say how to go on."""
+    try:
+        yield
+    except Interrupted as error:
+        error.next_step = f"`fleetctl {job.kind} {next(iter(job.files))} --resume` goes on"
+        raise
+
+
+def unfinished(runs: Path, job: Job) -> RunFolder:
+    """Return the newest unfinished search of this spec with these patches.
+
+    Raises:
+        InputError: there is none.
+    """
+    same_name = []
+    for folder in reversed(list_runs(runs)):
+        head = folder.head()
+        if (head.get("kind"), head.get("name")) != (job.kind, job.purpose):
+            continue
+        if any(event.kind == "finished" for event in folder.events()):
+            continue
+        if SearchLog(folder).is_about(digest_of_job(job)):
+            return folder
+        same_name.append(folder.run_id)
+    changed = f"{same_name[0]} is unfinished, but its spec or patches were others"
+    raise InputError(
+        f"there is no unfinished {job.kind} of {job.purpose} to go on with",
+        why=changed if same_name else f"no run below {runs} is one",
+        next_step="leave out --resume to start a new one",
+    )
+
+
+def _new_folder(edges: Edges, job: Job) -> RunFolder:
+    now_s = edges.clock.now_s()
+    head = {
+        "kind": job.kind,
+        "name": job.purpose,
+        "holder": edges.holder,
+        "at_s": now_s,
+        "target": job.target,
+        "spec": next(iter(job.files)),
+    }
+    run_id = new_run_id(now_s, job.purpose, edges.salt())
+    folder = RunFolder.create(edges.runs, run_id, head)
+    for name, content in job.files.items():
+        folder.write(f"spec/{name}", content)
+    edges.talk.say(f"run {run_id}: {folder.path}")
+    return folder
+
+
+def _site(edges: Edges, inventory: Inventory, target: str, folder: RunFolder) -> NamedSite:
+    """Return the one site a search runs on, so that only the builds differ: the target's first."""
+    sites = named_sites(inventory, target)
+    begun = str(folder.read_table("site.json")["site"]) if folder.has("site.json") else ""
+    found = [site for site in sites if site.name == begun] if begun else list(sites)
+    if not found:
+        raise InputError(
+            f"the search ran on {begun}, which is no site of {target} any more",
+            why=f"{target} is {', '.join(site.name for site in sites)}",
+            next_step="bring it back into the inventory, or start a new search",
+        )
+    if len(sites) > 1 and not begun:
+        edges.talk.say(f"searching on {found[0].name}, the first of {len(sites)} sites of {target}")
+    folder.write_json("site.json", {"site": found[0].name})
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a search knew when it began; a resumed one knows the same.
+
+    Attributes:
+        labels: of the changes, in order.
+        rho: weights of the correlations inside runs, from A/A history.
+        ids: commit ids of the points; empty for a series.
+    """
+
+    labels: tuple[str, ...]
+    rho: tuple[float, ...]
+    ids: tuple[str, ...] = ()
+
+
+def known_at_start(
+    folder: RunFolder, held: HeldSite, labels: Sequence[str], ids: Sequence[str] = ()
+) -> Known:
+    """Return what the search knew at its start; written down the first time.
+
+    Raises:
+        InputError: a resumed search finds other changes than it began with.
+    """
+    if not folder.has(_KNOWN):
+        rho = _rho(folder, held)
+        folder.write_json(_KNOWN, {"labels": list(labels), "rho": list(rho), "ids": list(ids)})
+    told_before = folder.read_table(_KNOWN)
+    known = Known(*(tuple(told_before[name]) for name in ("labels", "rho", "ids")))
+    if (known.labels, known.ids) != (tuple(labels), tuple(ids)):
+        raise InputError(
+            "the list of changes is not the one that the search began with",
+            why=f"it had {len(known.labels)}, now there are {len(labels)}, or others",
+            next_step="bring the commits back, or start a new search without --resume",
+        )
+    return known
+
+
+def _rho(folder: RunFolder, held: HeldSite) -> tuple[float, ...]:
+    workload = held.job.workload
+    history = pool(
+        History(folder.path.parent).aa_records(),
+        host_class=held.plan.site.entry.host.host_class,
+        workload_sha256=digest_of(workload),
+    )
+    return rho_weights(history, workload.sessions)
+
+
+def rate_priors(spec: BisectSpec | MinimizeSpec, rho: tuple[float, ...]) -> RatePriors:
+    """Return what is believed about the rates beforehand."""
+    return RatePriors(
+        good=RARE if spec.good_rate is None else told(spec.good_rate),
+        bad=OFTEN if spec.bad_rate is None else told(spec.bad_rate),
+        smallest=spec.smallest_effect,
+        rho_weights=rho,
+    )
+
+
+def skipped(labels: Mapping[tuple[int, ...], str], log: SearchLog) -> tuple[tuple[str, str], ...]:
+    """Return the builds that were left out, by name, each with its reason."""
+    return tuple((labels.get(key, str(key)), why) for key, why in log.unbuildables().items())
