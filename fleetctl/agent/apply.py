@@ -108,7 +108,8 @@ def _replace(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
     except BaseException:
         revert(edges, old, Manner("the change that replaced it failed"))
         raise
-    close(edges, old)
+    replacing = transactions.read(edges, request.transaction)
+    close(edges, old, lent_on=_lent(replacing))
     return applied
 
 
@@ -123,7 +124,8 @@ def _refuse_foreign(edges: Edges, transaction: str, lease_id: str) -> None:
 
 
 def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
-    changes = capture(edges, request.steps, request.within)
+    lent = _lent(transactions.read(edges, request.replaces)) if request.replaces else frozenset()
+    changes = capture(edges, request.steps, request.within, lent=lent)
     _refuse_overlap(edges, changes, request.replaces)
     _store_contents(edges, request)
     file = JournalFile(edges.state, request.transaction)
@@ -139,6 +141,10 @@ def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
         except FAILURES as error:
             raise _undone(edges, file, performer.current, error) from error
     return Applied(request.transaction, granted, restarts)
+
+
+def _lent(found: transactions.Transaction | None) -> frozenset[str]:
+    return entries.lent_paths(found.journal.entries) if found is not None else frozenset()
 
 
 def _store_contents(edges: Edges, request: ApplyRequest) -> None:

@@ -8,7 +8,13 @@ from typing import Iterator, Sequence
 from fleetctl.agent.state import StateDir
 from fleetctl.transaction.image import Absent, DirectoryBefore, FileBefore
 from fleetctl.transaction.journal import Change
-from fleetctl.transaction.step import ReloadUnits, RestartUnit, describe
+from fleetctl.transaction.step import (
+    LendDirectory,
+    MakeDirectory,
+    ReloadUnits,
+    RestartUnit,
+    describe,
+)
 
 HEAD = """\
 #!/bin/sh
@@ -29,12 +35,19 @@ def by_hand(state: StateDir, transaction: str, changes: Sequence[Change]) -> str
         else f"systemctl restart {step.unit}"
         for step in units
     ]
-    return HEAD.format(transaction=transaction) + "\n".join([*files, *last]) + "\n"
+    lent = [
+        f"rm -rf {shlex.quote(change.before.path)}"
+        for change in changes
+        if isinstance(change.step, LendDirectory) and isinstance(change.before, DirectoryBefore)
+    ]
+    return HEAD.format(transaction=transaction) + "\n".join([*files, *last, *lent]) + "\n"
 
 
 def _lines(state: StateDir, change: Change) -> Iterator[str]:
     before = change.before
-    if isinstance(before, DirectoryBefore) and not before.existed:
+    if isinstance(change.step, MakeDirectory) and isinstance(before, DirectoryBefore):
+        if before.existed:
+            return
         yield f"# {describe(change.step)}"
         yield f"rmdir {shlex.quote(before.path)} || true"
     if isinstance(before, FileBefore):

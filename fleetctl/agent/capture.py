@@ -8,7 +8,7 @@ import secrets
 import stat
 import struct
 from dataclasses import dataclass, field
-from typing import Sequence
+from typing import Collection, Sequence
 
 from fleetctl.agent import bytecode, systemd
 from fleetctl.agent.edges import Edges
@@ -27,6 +27,7 @@ from fleetctl.transaction.image import (
 from fleetctl.transaction.journal import Change
 from fleetctl.transaction.step import (
     Expected,
+    LendDirectory,
     MakeDirectory,
     ReloadUnits,
     RemoveFile,
@@ -39,12 +40,27 @@ GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
 IMMUTABLE_OR_APPEND_ONLY = 0x10 | 0x20
 
 
+_ON_DISK = (WriteFile, RemoveFile, MakeDirectory, LendDirectory)
+
+
 class Refused(InputError):
     """A step that this host will not perform; nothing was changed."""
 
 
-def capture(edges: Edges, steps: Sequence[Step], within: Sequence[str]) -> tuple[Change, ...]:
+def capture(
+    edges: Edges,
+    steps: Sequence[Step],
+    within: Sequence[str],
+    *,
+    lent: Collection[str] = (),
+) -> tuple[Change, ...]:
     """Return every step with what it finds; contents are stored as objects, not yet synced.
+
+    Args:
+        edges: the host.
+        steps: of the plan.
+        within: directories that no step may leave.
+        lent: directories that the change before this one had lent to the service.
 
     Raises:
         Drifted: files are not what the steps expect; all of them are named.
@@ -52,7 +68,8 @@ def capture(edges: Edges, steps: Sequence[Step], within: Sequence[str]) -> tuple
     """
     _refuse_repeated_paths(steps)
     roots = tuple(os.path.realpath(root) for root in within)
-    camera = _Camera(edges, roots, reloads=any(isinstance(s, ReloadUnits) for s in steps))
+    reloads = any(isinstance(s, ReloadUnits) for s in steps)
+    camera = _Camera(edges, roots, reloads, lent)
     changes = tuple(Change(step, camera.before(step)) for step in steps)
     if camera.drifted:
         raise with_facts(
@@ -67,7 +84,7 @@ def capture(edges: Edges, steps: Sequence[Step], within: Sequence[str]) -> tuple
 
 
 def _refuse_repeated_paths(steps: Sequence[Step]) -> None:
-    paths = [s.path for s in steps if isinstance(s, (WriteFile, RemoveFile, MakeDirectory))]
+    paths = [s.path for s in steps if isinstance(s, _ON_DISK)]
     for path in paths:
         if paths.count(path) > 1:
             raise _refused(path, "the plan names it twice")
@@ -86,6 +103,7 @@ class _Camera:
     edges: Edges
     roots: tuple[str, ...]
     reloads: bool
+    lent: Collection[str]
     drifted: dict[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
 
@@ -101,8 +119,10 @@ class _Camera:
         except OSError as error:
             raise _refused(step.path, error.strerror or str(error)) from error
 
-    def _on_disk(self, step: WriteFile | RemoveFile | MakeDirectory) -> Before:
+    def _on_disk(self, step: WriteFile | RemoveFile | MakeDirectory | LendDirectory) -> Before:
         parent, _, name = step.path.rpartition("/")
+        if isinstance(step, LendDirectory):
+            return self._not_there(step)
         if parent in self.made:  # by an earlier step; there is nothing to look at yet
             return self._in_new_directory(step, f"{self.made[parent]}/{name}")
         with resolved(step.path) as place:
@@ -111,6 +131,13 @@ class _Camera:
             if isinstance(step, MakeDirectory):
                 return self._directory(step, place)
             return self._file(step, place)
+
+    def _not_there(self, step: LendDirectory) -> DirectoryBefore:
+        with resolved(step.path) as place:
+            self._refuse_outside(place.path)
+            if os.path.lexists(place.path) and place.path not in self.lent:
+                raise PathRefused("it is there already; a run that was not undone may have left it")
+            return DirectoryBefore(place.path, existed=False)
 
     def _in_new_directory(self, step: WriteFile | RemoveFile | MakeDirectory, path: str) -> Before:
         if isinstance(step, MakeDirectory):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+import shutil
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Callable, Sequence
+from typing import Callable, Collection, Sequence
 
 from fleetctl.agent import bytecode, systemd
 from fleetctl.agent.edges import Edges
@@ -38,6 +39,7 @@ from fleetctl.transaction.outcome import Conflict, ProvenRestart, Restored
 from fleetctl.transaction.step import (
     ReloadUnits,
     RemoveDirectory,
+    RemoveLent,
     RestoreFile,
     RestoreUnit,
     Undo,
@@ -133,15 +135,25 @@ def take_back(edges: Edges, transaction: str, why: str) -> Restored:
         file.append(Reverting(edges.clock.now_s(), why))
     remove_reserves(journal)
     undos = pending_undo(journal.entries, torn=journal.damage is Damage.TORN)
-    files = [undo for undo in undos if not isinstance(undo, RestoreUnit)]
+    files = [undo for undo in undos if not isinstance(undo, (RestoreUnit, RemoveLent))]
     _Reverter(edges, file, Manner(why), tally).run(files)
     return tally.restored(transaction, over=False)
 
 
-def close(edges: Edges, transaction: str) -> None:
-    """End a transaction that was taken back: its unit was restarted by what replaced it."""
+def close(edges: Edges, transaction: str, *, lent_on: Collection[str] = ()) -> None:
+    """End a transaction that was taken back: its unit was restarted by what replaced it.
+
+    What it had lent to the service goes now, unless the next change lends it on.
+    """
     file = JournalFile(edges.state, transaction)
-    if state(file.read().entries) is not State.REVERTED:
+    journal = file.read()
+    if state(journal.entries) is State.REVERTED:
+        return
+    undos = pending_undo(journal.entries)
+    lent = [u for u in undos if isinstance(u, RemoveLent) and u.path not in lent_on]
+    tally = _Tally()
+    _Reverter(edges, file, Manner("replaced"), tally).run(lent)
+    if not tally.problems:  # otherwise it stays open, and the end of the lease tries again
         file.append(Reverted(edges.clock.now_s(), kept=()))
 
 
@@ -200,6 +212,8 @@ class _Reverter:
                 self._guarded(undo.before.path, partial(self._file_back, undo))
             elif isinstance(undo, RemoveDirectory):
                 self._guarded(undo.path, partial(self._directory_gone, undo))
+            elif isinstance(undo, RemoveLent):
+                self._guarded(undo.path, partial(self._lent_gone, undo))
             elif self._tally.problems:
                 return  # a unit must not start on files that are half of before, half of now
             elif isinstance(undo, ReloadUnits):
@@ -284,6 +298,15 @@ class _Reverter:
             self._tally.conflicts.append(
                 Conflict(undo.path, "somebody put files into it", before_object="", mode=None)
             )
+
+    def _lent_gone(self, undo: RemoveLent) -> None:
+        """Remove what the service left; through the parent's descriptor no link leads astray."""
+        try:
+            with resolved(undo.path, follow=False) as place:
+                shutil.rmtree(f"/proc/self/fd/{place.directory_fd}/{place.name}")
+                os.fsync(place.directory_fd)
+        except FileNotFoundError:
+            return
 
     def _reload(self) -> None:
         said = self._edges.systemctl.run("daemon-reload")

@@ -64,7 +64,7 @@ class FileBefore:
 
 @dataclass(frozen=True)
 class DirectoryBefore:
-    """What `MakeDirectory` found.
+    """What `MakeDirectory` or `LendDirectory` found.
 
     Attributes:
         path: the real path.

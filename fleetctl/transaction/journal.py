@@ -10,10 +10,20 @@ import enum
 from dataclasses import dataclass
 from typing import Iterable, Sequence, Union
 
-from fleetctl.transaction.image import Before
+from fleetctl.transaction.image import Before, DirectoryBefore
 from fleetctl.transaction.lease import Lease
 from fleetctl.transaction.outcome import ProvenRestart
-from fleetctl.transaction.step import ReloadUnits, RestartUnit, RestoreUnit, Step, Undo, undo
+from fleetctl.transaction.step import (
+    LendDirectory,
+    ReloadUnits,
+    RemoveDirectory,
+    RemoveLent,
+    RestartUnit,
+    RestoreFile,
+    Step,
+    Undo,
+    undo,
+)
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ def opened(entries: Sequence[Entry]) -> Opened:
 
 
 def pending_undo(entries: Sequence[Entry], *, torn: bool = False) -> list[Undo]:
-    """Return what brings the host back: files newest first, then one reload, then restarts.
+    """Return what brings the host back: files newest first, a reload, restarts, what was lent.
 
     A step that was begun may have happened or not, so it is undone too: every undo is
     idempotent. Once anything was begun every unit of the plan is in the list, whether its
@@ -181,8 +191,19 @@ def pending_undo(entries: Sequence[Entry], *, torn: bool = False) -> list[Undo]:
     if not begun:
         return []
     undos = [u for change in reversed(begun) for u in undo(change.step, change.before)]
-    files = [u for u in undos if not isinstance(u, (ReloadUnits, RestoreUnit))]
-    return [*files, *_reload(changes), *_restarts(changes)]
+    files = [u for u in undos if isinstance(u, (RestoreFile, RemoveDirectory))]
+    # a service may write into what was lent to it as long as it runs
+    lent = [u for u in undos if isinstance(u, RemoveLent)]
+    return [*files, *_reload(changes), *_restarts(changes), *lent]
+
+
+def lent_paths(entries: Sequence[Entry]) -> frozenset[str]:
+    """Return the directories that a transaction lends to the service."""
+    return frozenset(
+        change.before.path
+        for change in opened(entries).changes
+        if isinstance(change.step, LendDirectory) and isinstance(change.before, DirectoryBefore)
+    )
 
 
 def _reload(changes: tuple[Change, ...]) -> list[Undo]:

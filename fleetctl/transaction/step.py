@@ -94,6 +94,22 @@ class MakeDirectory:
 
 
 @dataclass(frozen=True)
+class LendDirectory:
+    """Let the service make a directory and fill it, such as a cache of compiled kernels.
+
+    Nothing may be there. The undo removes whatever the service put into it, after it has ended.
+
+    Attributes:
+        path: absolute; its parent exists.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        _check_path(self.path)
+
+
+@dataclass(frozen=True)
 class ReloadUnits:
     """Let systemd read its unit files again (`systemctl daemon-reload`)."""
 
@@ -118,7 +134,7 @@ class RestartUnit:
             raise BadStep(f"soak and stop deadline of {self.unit} must lie within an hour")
 
 
-Step = Union[WriteFile, RemoveFile, MakeDirectory, ReloadUnits, RestartUnit]
+Step = Union[WriteFile, RemoveFile, MakeDirectory, LendDirectory, ReloadUnits, RestartUnit]
 
 
 @dataclass(frozen=True)
@@ -144,6 +160,13 @@ class RemoveDirectory:
 
 
 @dataclass(frozen=True)
+class RemoveLent:
+    """Remove a directory that the service made, with everything in it."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class RestoreUnit:
     """Bring a unit back to running or not running, on the files of before."""
 
@@ -151,7 +174,7 @@ class RestoreUnit:
     before: UnitBefore
 
 
-Undo = Union[RestoreFile, RemoveDirectory, ReloadUnits, RestoreUnit]
+Undo = Union[RestoreFile, RemoveDirectory, RemoveLent, ReloadUnits, RestoreUnit]
 
 
 def undo(step: Step, before: Before) -> tuple[Undo, ...]:
@@ -165,6 +188,8 @@ def undo(step: Step, before: Before) -> tuple[Undo, ...]:
         return (RestoreFile(before, Absent(), step.bytecode_prefix),)
     if isinstance(step, MakeDirectory) and isinstance(before, DirectoryBefore):
         return () if before.existed else (RemoveDirectory(before.path),)
+    if isinstance(step, LendDirectory) and isinstance(before, DirectoryBefore):
+        return (RemoveLent(before.path),)
     if isinstance(step, ReloadUnits) and isinstance(before, NothingBefore):
         return (step,)
     if isinstance(step, RestartUnit) and isinstance(before, UnitBefore):
@@ -181,6 +206,8 @@ def describe(step: Step) -> str:
         return f"remove {step.path}"
     if isinstance(step, MakeDirectory):
         return f"make directory {step.path}"
+    if isinstance(step, LendDirectory):
+        return f"lend directory {step.path} to the service"
     if isinstance(step, ReloadUnits):
         return "reload systemd's unit files"
     return f"restart {step.unit}"

@@ -169,7 +169,7 @@ def _opened(machine: Machine, text: Text) -> Reading | None:
 def _shell_content(
     machine: Machine, redirects: Sequence[Redirect], line: CommandLine, inner: State
 ) -> Text | None:
-    """Return the script of `bash -c …`, `bash <<X` or `bash <<< …`, with `HOLE` for what can't be told."""
+    """Return the script of `bash -c`, `bash <<X` or `bash <<<`; `HOLE` is what can't be told."""
     if line.text is not None:
         alone = line.text.alone
         return _text_of_word(line.text.word, line.text.text) if alone else Text(line.text.text)
