@@ -29,12 +29,14 @@ class Exposure:
         tokens: tokens produced per session.
         rounds: rounds finished per session.
         in_flight_s: seconds in flight per session.
+        batch: requests that the server itself ran while it was busy.
     """
 
     concurrency: float | None = None
     tokens: float | None = None
     rounds: float | None = None
     in_flight_s: float | None = None
+    batch: float | None = None
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,7 @@ def _exposure(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> li
     """
     lead = (treatment.rate or 0.0) - (control.rate or 0.0)
     checks = []
-    for name in ("concurrency", "tokens", "rounds", "in_flight_s"):
+    for name in ("concurrency", "tokens", "rounds", "batch", "in_flight_s"):
         a, b = getattr(facts.control.exposure, name), getattr(facts.treatment.exposure, name)
         harmless = name == "in_flight_s" or (lead > 0 and (b or 0) < (a or 0))
         harmless = harmless or (lead < 0 and (a or 0) < (b or 0))

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import re
 import threading
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 _TIMEOUT_S = 5.0
-_PATH = "/v1/loads?include=all"
+_LOADS = "/v1/loads?include=all"
+_METRICS = "/metrics"
+_MOST_BYTES = 2**22
+_OK = 200
+_LEAST_SAMPLES = 8
+_RUNNING = (
+    "vllm:num_requests_running",
+    "sglang:num_running_reqs",
+    "llamacpp:requests_processing",
+    "tgi_batch_current_size",
+)
+_WAITING = (
+    "vllm:num_requests_waiting",
+    "sglang:num_queue_reqs",
+    "llamacpp:requests_deferred",
+    "tgi_queue_size",
+)
 
 
 @dataclass(frozen=True)
@@ -21,11 +39,14 @@ class ServerLoad:
         largest_running: most requests it ran at once; None where it does not say.
         largest_waiting: most requests that waited; None where it does not say.
         samples: answers received.
+        busy_running: requests it ran while it was busy: the mean of the larger half of the
+            answers, which a slow start and a long end don't thin. None with fewer than 8 answers.
     """
 
     largest_running: int | None
     largest_waiting: int | None
     samples: int
+    busy_running: float | None = None
 
 
 class LoadSampler:
@@ -57,22 +78,57 @@ class LoadSampler:
     @property
     def seen(self) -> ServerLoad:
         """What was seen so far."""
+        running = sorted(self._running)
+        busy = running[len(running) // 2 :] if len(running) >= _LEAST_SAMPLES else []
         return ServerLoad(
-            max(self._running, default=None), max(self._waiting, default=None), len(self._running)
+            largest_running=max(running, default=None),
+            largest_waiting=max(self._waiting, default=None),
+            samples=len(running),
+            busy_running=sum(busy) / len(busy) if busy else None,
         )
 
     def _sample(self) -> None:
+        ways = [_ask_loads, _ask_metrics]
         while not self._ended.wait(self._every_s):
-            answer = fetch_json(self._address, _PATH)
-            if answer is None:
-                continue
-            running, waiting = read_loads(answer)
-            if running is not None:
-                self._running.append(running)
-                self._waiting.append(waiting or 0)
+            for way in ways:
+                running, waiting = way(self._address)
+                if running is not None:
+                    self._running.append(running)
+                    self._waiting.append(waiting or 0)
+                    ways = [way]
+                    break
 
 
-def read_loads(answer: object) -> tuple[int | None, int | None]:
+_Counts = tuple[int | None, int | None]
+
+
+def _ask_loads(address: tuple[str, int]) -> _Counts:
+    return read_loads(fetch_json(address, _LOADS))
+
+
+def _ask_metrics(address: tuple[str, int]) -> _Counts:
+    return read_metrics(fetch(address, _METRICS).decode("utf-8", "replace"))
+
+
+def read_metrics(text: str) -> _Counts:
+    """Return running and waiting requests from a Prometheus page, summed over ranks and engines.
+
+    The names are those of vLLM, SGLang, llama.cpp and TGI; None where the page has none of them.
+    """
+    sums: dict[str, int] = {}
+    for line in text.splitlines():
+        name, value = re.split(r"[{ ]", line, maxsplit=1)[0], line.rpartition(" ")[2]
+        if name in _RUNNING or name in _WAITING:
+            with contextlib.suppress(ValueError, OverflowError):  # NaN and Inf are no counts
+                sums[name] = sums.get(name, 0) + int(float(value))
+    found = [next((sums[n] for n in names if n in sums), None) for names in _NAMES]
+    return found[0], found[1]
+
+
+_NAMES = (_RUNNING, _WAITING)
+
+
+def read_loads(answer: object) -> _Counts:
     """Return running and waiting requests from SGLang's answer, summed over its ranks."""
     ranks = answer.get("loads", [answer]) if isinstance(answer, dict) else answer
     found = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
@@ -88,13 +144,22 @@ def _count(rank: dict[str, Any], names: tuple[str, ...]) -> int | None:
 
 def fetch_json(address: tuple[str, int], path: str) -> object:
     """Return a server's JSON answer, or None when it gives none."""
+    try:
+        return json.loads(fetch(address, path))
+    except (ValueError, RecursionError):
+        return None
+
+
+def fetch(address: tuple[str, int], path: str) -> bytes:
+    """Return a server's answer, 4 MiB of it at most; empty when it gives none."""
     connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        body = response.read()
-        return json.loads(body) if response.status == 200 else None
+        body = response.read(_MOST_BYTES)
     except (OSError, ValueError, http.client.HTTPException):
-        return None
+        return b""
+    else:
+        return body if response.status == _OK else b""
     finally:
         connection.close()

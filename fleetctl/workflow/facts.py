@@ -33,7 +33,8 @@ class TrialFacts:
         planned: sessions asked for.
         counts: every outcome class.
         line: the line people know.
-        exposure: `concurrency` on average; `tokens`, `rounds`, `in_flight_s` per session.
+        exposure: `concurrency` on average; `tokens`, `rounds`, `in_flight_s` per session; `batch`
+            in the server, where it tells.
         lag_p99_ms: of the client's event loop, where it was ours.
         concurrency_share: share of the wanted concurrency that was reached, likewise.
         patches: module or path -> sha256 that is live.
@@ -219,6 +220,7 @@ def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
             tokens=_mean(facts, "tokens"),
             rounds=_mean(facts, "rounds"),
             in_flight_s=_mean(facts, "in_flight_s"),
+            batch=_mean(facts, "batch"),
         ),
         planned_sessions=sum(fact.planned for fact in facts),
         client_lag_p99_ms=max(

@@ -67,7 +67,6 @@ def measure(
     after = [_look(host, at_s) for host, at_s in zip(site.hosts, since_s, strict=True)]
     _keep(measuring.folder, trial, site, result, before, after)
     _tell(edges, result)
-    exposure = result.exposure
     load = sampler.seen
     return TrialFacts(
         trial=trial,
@@ -86,14 +85,14 @@ def measure(
         planned=result.sessions,
         counts={str(outcome): count for outcome, count in result.counts},
         line=result.line(),
-        exposure=_exposure(result),
+        exposure={**_exposure(result), "batch": load.busy_running},
         lag_p99_ms=result.client.loop_lag_p99_ms if result.client else None,
         concurrency_share=concurrency_share(result),
         patches=deployed.patches,
         processes=deployed.processes,
         workload_sha256=digest_of(measuring.workload),
         disturbances=tuple(_disturbances(site, before, after)),
-        missed_triggers=missed_triggers(measuring.workload, exposure, load.largest_running),
+        missed_triggers=missed_triggers(measuring.workload, result.exposure, load.largest_running),
         void_because=result.invalid_because,
     )
 

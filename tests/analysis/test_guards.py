@@ -115,13 +115,13 @@ def test_arms_that_lost_everything_and_arms_without_runs_have_known_losses():
 
 
 def exposed(**treatment):
-    full = {"concurrency": 38.0, "tokens": 500.0, "rounds": 3.0, "in_flight_s": 10.0}
+    full = {"concurrency": 38.0, "tokens": 500.0, "rounds": 3.0, "in_flight_s": 10.0, "batch": 38.0}
     return GuardFacts(
         ArmFacts(exposure=Exposure(**full)), ArmFacts(exposure=Exposure(**(full | treatment)))
     )
 
 
-@pytest.mark.parametrize("name", ["concurrency", "tokens", "rounds"])
+@pytest.mark.parametrize("name", ["concurrency", "tokens", "rounds", "batch"])
 def test_a_cleaner_arm_that_was_exposed_less_voids_the_comparison(name):
     thinned = exposed(**{name: 0.8 * getattr(exposed().control.exposure, name)})
 

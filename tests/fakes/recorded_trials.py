@@ -9,7 +9,7 @@ from fleetctl.workflow.facts import TrialFacts
 
 SESSIONS = 40
 ARMS = {"A": "control", "B": "treatment"}
-_EXPOSURE = {"concurrency": 30.0, "tokens": 90.0, "rounds": 3.0, "in_flight_s": 5.0}
+_EXPOSURE = {"concurrency": 30.0, "tokens": 90.0, "rounds": 3.0, "in_flight_s": 5.0, "batch": 30.0}
 
 
 def trial(position: int, arm: str, run_index: int, bad: int, **changes: object) -> TrialFacts:

@@ -132,7 +132,12 @@ OBSERVER = FLAG + '[[observer]]\nflag = "A"\n'
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("concurrency", "lower concurrency"), ("tokens", "fewer tokens"), ("rounds", "fewer rounds")],
+    [
+        ("concurrency", "lower concurrency"),
+        ("tokens", "fewer tokens"),
+        ("rounds", "fewer rounds"),
+        ("batch", "fewer requests at once"),
+    ],
 )
 def test_a_slow_observer_that_thins_the_load_is_called_out_by_name(folder, name, told):
     facts = [
