@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from firthmodels import FirthLogisticRegression
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from fleetctl.analysis.counts import ArmCounts, Interval
+from fleetctl.analysis.firth import firth_fit, firth_p
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.strata import TwoByTwo, cmh, exact_conditional_p
-from fleetctl.errors import InputError
 
 FEWEST_BAD_FOR_A_MODEL = 10
-NEXT_TO_NOTHING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,9 @@ class Effect:
         interval: profile-likelihood 95 % interval of it, scaled by phi; None from exact tables.
         p: two-sided; None where the data can't tell anything.
         p_holm: adjusted for all effects of the matrix.
-        baseline_rate: pooled rate of the cells at the baseline level.
-        level_rate: pooled rate of the cells at this level.
+        baseline_rate: pooled rate of the cells at the baseline level that have a partner at this
+            level, equal in all other factors.
+        level_rate: pooled rate of those partners.
         observer: the factor only looks.
         p_bh: adjusted for the share of false discoveries, for screening; confirm what survives.
         cmh: Cochran-Mantel-Haenszel over the same strata, from exact tables only; its odds ratio
@@ -113,59 +111,6 @@ class MatrixEffects:
     blocked_by: str = "host"
 
 
-class FirthFit(NamedTuple):
-    """Coefficients of a Firth logit; the intercept comes last.
-
-    Attributes:
-        coefficients: log odds.
-        p: penalised likelihood-ratio p.
-        intervals: profile-likelihood 95 % intervals.
-    """
-
-    coefficients: tuple[float, ...]
-    p: tuple[float, ...]
-    intervals: tuple[Interval, ...]
-
-
-def firth_fit(
-    design: Sequence[Sequence[float]], bad: Sequence[int], sessions: Sequence[int]
-) -> FirthFit:
-    """Return the Firth logit of counts on a design without intercept column.
-
-    Raises:
-        InputError: columns can't be told apart, or the fit did not converge.
-    """
-    x = np.asarray(design, dtype=float).reshape(len(bad), -1)
-    seen = np.asarray(sessions) > 0
-    full = np.column_stack([x, np.ones(len(bad))])[seen]
-    if np.linalg.matrix_rank(full) < full.shape[1]:
-        raise _unusable("some effects can't be told apart", "two of them vary only together")
-    weights = np.concatenate([bad, np.asarray(sessions) - np.asarray(bad)]).astype(float)
-    # The library wants both outcomes to occur; Firth's estimate exists without, next to this one.
-    weights = np.where(np.concatenate([seen, seen]), np.maximum(weights, NEXT_TO_NOTHING), 0.0)
-    outcome = np.repeat([1, 0], len(bad))
-    # The default gtol 1e-4 gives four digits; 1e-8 fails on one ordinary table in sixty.
-    model = FirthLogisticRegression(gtol=1e-6, max_iter=200)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that failed is told by its NaN below
-        model.fit(np.vstack([x, x]), outcome, sample_weight=weights).lrt()
-        intervals = model.conf_int(method="pl")
-    values = [*model.coef_, model.intercept_, *model.lrt_pvalues_, *np.ravel(intervals)]
-    if not (model.converged_ and np.all(np.isfinite(values))):
-        raise _unusable("the model of the matrix did not converge", "the fit has no finite answer")
-    return FirthFit(
-        tuple(float(c) for c in (*model.coef_, model.intercept_)),
-        tuple(float(p) for p in model.lrt_pvalues_),
-        tuple(Interval(float(low), float(high)) for low, high in intervals),
-    )
-
-
-def _unusable(what: str, why: str) -> InputError:
-    return InputError(
-        what, why=why, next_step="add the missing cells or runs, or declare fewer interactions"
-    )
-
-
 def matrix_effects(
     factors: Sequence[Factor],
     cells: Sequence[MatrixCell],
@@ -194,7 +139,12 @@ def _main_terms(factors: Sequence[Factor]) -> list[Term]:
     return [((factor.name, level),) for factor in factors for level in factor.levels[1:]]
 
 
-def _terms(factors: Sequence[Factor], interactions: Sequence[tuple[str, str]]) -> list[Term]:
+def _terms(
+    factors: Sequence[Factor],
+    interactions: Sequence[tuple[str, str]],
+    cells: Sequence[MatrixCell],
+) -> list[Term]:
+    """Return main effects, and interactions of levels that met in a cell."""
     by_name = {factor.name: factor for factor in factors}
     pairs: list[Term] = [
         ((a, level_a), (b, level_b))
@@ -202,7 +152,7 @@ def _terms(factors: Sequence[Factor], interactions: Sequence[tuple[str, str]]) -
         for level_a in by_name[a].levels[1:]
         for level_b in by_name[b].levels[1:]
     ]
-    return _main_terms(factors) + pairs
+    return _main_terms(factors) + [pair for pair in pairs if any(_at(c, pair) for c in cells)]
 
 
 def _at(cell: MatrixCell, term: Term) -> bool:
@@ -224,17 +174,10 @@ def _firth_effects(
     interactions: Sequence[tuple[str, str]],
     history: Dispersion | None,
 ) -> MatrixEffects:
-    terms = _terms(factors, interactions)
-    hosts = sorted({cell.block for cell in cells})[1:]
-    share = {factor.name: 1 / len(factor.levels) for factor in factors}
-    rows = [(cell, run) for cell in cells for run in cell.counts.clusters]
-    design = [
-        [*(_coded(cell, term, share) for term in terms), *(float(cell.block == h) for h in hosts)]
-        for cell, _ in rows
-    ]
-    bad, sessions = [run.bad for _, run in rows], [run.sessions for _, run in rows]
+    terms = _terms(factors, interactions, cells)
+    design, bad, sessions = _design(factors, cells, terms)
     fit = firth_fit(design, bad, sessions)
-    phi, df = _residual_dispersion(fit, np.array(design), bad, sessions, history)
+    phi, df = _residual_dispersion(fit.coefficients, np.array(design), bad, sessions, history)
     effects = [
         Effect(
             term=term,
@@ -243,27 +186,67 @@ def _firth_effects(
             p=_scaled_p(fit.p[i], phi, df),
             p_holm=None,
             observer=_is_observer(factors, term),
-            baseline_rate=_rate_at(cells, _baseline_of(factors, term)),
-            level_rate=_rate_at(cells, term),
+            baseline_rate=rates[0],
+            level_rate=rates[1],
         )
         for i, term in enumerate(terms)
+        for rates in [_matched_rates(cells, factors, term)]
     ]
     return MatrixEffects("firth", phi, df, _adjusted(effects))
 
 
+def interaction_p(
+    factors: Sequence[Factor],
+    cells: Sequence[MatrixCell],
+    declared: Sequence[tuple[str, str]],
+    pair: tuple[str, str],
+    history: Dispersion | None = None,
+) -> float | None:
+    """Return the p of an interaction that is added to the declared model.
+
+    It is the smallest over the pair's levels, times their number; None where its levels never
+    meet in a cell.
+
+    Raises:
+        InputError: it can't be told from other effects, or the model did not converge.
+    """
+    terms = _terms(factors, (*declared, pair), cells)
+    own = [i for i, term in enumerate(terms) if {name for name, _ in term} == set(pair)]
+    if not own:
+        return None
+    design, bad, sessions = _design(factors, cells, terms)
+    coefficients, raw = firth_p(design, bad, sessions, own)
+    phi, df = _residual_dispersion(coefficients, np.array(design), bad, sessions, history)
+    return min(1.0, len(own) * min(_scaled_p(p, phi, df) for p in raw))
+
+
+def _design(
+    factors: Sequence[Factor], cells: Sequence[MatrixCell], terms: Sequence[Term]
+) -> tuple[list[list[float]], list[int], list[int]]:
+    """Return columns of terms and blocks, bad and all sessions, a row for each run."""
+    hosts = sorted({cell.block for cell in cells})[1:]
+    share = {factor.name: 1 / len(factor.levels) for factor in factors}
+    rows = [(cell, run) for cell in cells for run in cell.counts.clusters]
+    design = [
+        [*(_coded(cell, term, share) for term in terms), *(float(cell.block == h) for h in hosts)]
+        for cell, _ in rows
+    ]
+    return design, [run.bad for _, run in rows], [run.sessions for _, run in rows]
+
+
 def _residual_dispersion(
-    fit: FirthFit,
+    coefficients: Sequence[float],
     design: np.ndarray,
     bad: Sequence[int],
     sessions: Sequence[int],
     history: Dispersion | None,
 ) -> tuple[float, int]:
     """Return dispersion around the fit, pooled with history and floored at 1; and its df."""
-    *slopes, intercept = fit.coefficients
+    *slopes, intercept = coefficients
     rate = 1 / (1 + np.exp(-(design @ np.array(slopes) + intercept)))
     n = np.array(sessions)
     x2 = float(((np.array(bad) - n * rate) ** 2 / (n * rate * (1 - rate))).sum())
-    df = max(len(bad) - len(fit.coefficients), 0)
+    df = max(len(bad) - len(coefficients), 0)
     if history:
         x2, df = x2 + history.phi * history.df, df + history.df
     return (max(1.0, x2 / df), df) if df else (1.0, 0)
@@ -288,9 +271,25 @@ def _is_observer(factors: Sequence[Factor], term: Term) -> bool:
     return any(factor.observer for factor in factors if factor.name in names)
 
 
-def _baseline_of(factors: Sequence[Factor], term: Term) -> Term:
-    baseline = {factor.name: factor.levels[0] for factor in factors}
-    return tuple((name, baseline[name]) for name, _ in term)
+def _matched_rates(
+    cells: Sequence[MatrixCell], factors: Sequence[Factor], term: Term
+) -> tuple[float | None, float | None]:
+    """Return the pooled rates at the baseline's levels and at a term's.
+
+    Only cells count that have a partner which differs in nothing else: a fix that was measured
+    where the fault is must not be compared with cells that have no fault.
+    """
+    names = {name for name, _ in term}
+    levels = {factor.name: factor.levels[0] for factor in factors if factor.name in names}
+    base: Term = tuple((name, levels[name]) for name, _ in term)
+
+    def rest(cell: MatrixCell) -> frozenset[tuple[str, str]]:
+        return frozenset(pair for pair in cell.levels.items() if pair[0] not in names)
+
+    both = {rest(cell) for cell in cells if _at(cell, base)}
+    both &= {rest(cell) for cell in cells if _at(cell, term)}
+    matched = [cell for cell in cells if rest(cell) in both]
+    return _rate_at(matched, base), _rate_at(matched, term)
 
 
 def _rate_at(cells: Sequence[MatrixCell], term: Term) -> float | None:
@@ -315,6 +314,7 @@ def _exact_effect(cells: Sequence[MatrixCell], factors: Sequence[Factor], term: 
     # the level comes first, so that the common odds ratio is level over baseline
     tables = [TwoByTwo(*counts[2:], *counts[:2]) for counts in strata.values()]
     stratified = cmh(tables)
+    rates = _matched_rates(cells, factors, term)
     return Effect(
         term=term,
         log_odds=None,
@@ -323,8 +323,8 @@ def _exact_effect(cells: Sequence[MatrixCell], factors: Sequence[Factor], term: 
         p_holm=None,
         cmh=CmhOdds(stratified.p, stratified.common_or),
         observer=_is_observer(factors, term),
-        baseline_rate=_rate_at(cells, _baseline_of(factors, term)),
-        level_rate=_rate_at(cells, term),
+        baseline_rate=rates[0],
+        level_rate=rates[1],
     )
 
 

@@ -12,7 +12,7 @@ from fleetctl.analysis.matrix_effects import (
     Factor,
     MatrixCell,
     adjust_p,
-    matrix_effects,
+    interaction_p,
 )
 from fleetctl.errors import InputError
 
@@ -54,7 +54,7 @@ def undeclared_interactions(
     ]
     if len(pairs) > MOST_PAIRS or sum(c.counts.bad for c in cells) < FEWEST_BAD_FOR_A_MODEL:
         return ()
-    raw = [_p_of(factors, cells, (*declared, pair), history) for pair in pairs]
+    raw = [_p_of(factors, cells, declared, pair, history) for pair in pairs]
     adjusted = adjust_p(raw, "fdr_bh")
     found = [
         Screened(pair, p, bh)
@@ -67,13 +67,11 @@ def undeclared_interactions(
 def _p_of(
     factors: Sequence[Factor],
     cells: Sequence[MatrixCell],
-    interactions: Sequence[tuple[str, str]],
+    declared: Sequence[tuple[str, str]],
+    pair: tuple[str, str],
     history: Dispersion | None,
 ) -> float | None:
-    pair = set(interactions[-1])
     try:
-        effects = matrix_effects(factors, cells, interactions, history).effects
+        return interaction_p(factors, cells, declared, pair, history)
     except InputError:
         return None
-    found = [e.p for e in effects if {name for name, _ in e.term} == pair and e.p is not None]
-    return min(1.0, min(found) * len(found)) if found else None

@@ -24,11 +24,11 @@ def heat_table(factors: Sequence[Factor], cells: Sequence[MatrixCell]) -> Table:
     down = factors[: len(factors) - len(across)]
     rates = _rates(cells)
     highest = max(rates.values(), default=0.0)
-    columns = _combinations(across)
+    columns = _measured(rates, _combinations(across))
     header = (*(factor.name for factor in down), *("/".join(c.values()) for c in columns))
     rows = tuple(
         (*row.values(), *(_entry(rates, row | column, highest) for column in columns))
-        for row in _combinations(down)
+        for row in _measured(rates, _combinations(down))
     )
     across_names = "/".join(factor.name for factor in across)
     title = f"Rates by {across_names} (shade: share of the highest, {percent(highest)})"
@@ -61,6 +61,13 @@ def _rates(cells: Sequence[MatrixCell]) -> dict[frozenset[tuple[str, str]], floa
         bad[key] = bad.get(key, 0) + cell.counts.bad
         sessions[key] = sessions.get(key, 0) + cell.counts.sessions
     return {key: bad[key] / number for key, number in sessions.items() if number}
+
+
+def _measured(
+    rates: dict[frozenset[tuple[str, str]], float], combinations: list[dict[str, str]]
+) -> list[dict[str, str]]:
+    """Leave out combinations that no measured cell has: fixes are often beside the product."""
+    return [c for c in combinations if any(c.items() <= dict(key).items() for key in rates)]
 
 
 def _entry(

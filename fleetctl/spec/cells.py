@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.spec.matrix import Factor, Level, Matrix
 
 Levels = tuple[tuple[str, str], ...]
+Rule = Mapping[str, str | tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,17 @@ def cells_of(matrix: Matrix) -> tuple[Cell, ...]:
     return tuple(_cell(matrix, levels) for levels in unique)
 
 
-def is_excluded(levels: Levels, rules: Iterable[Mapping[str, str]]) -> bool:
-    """Whether a rule names this combination; a rule may name some factors only."""
+def is_excluded(levels: Levels, rules: Iterable[Rule]) -> bool:
+    """Whether a rule names this combination; it may name some factors, and several levels."""
     chosen = dict(levels)
-    return any(all(chosen[factor] == level for factor, level in rule.items()) for rule in rules)
+    return any(
+        all(chosen[factor] in levels_of(named) for factor, named in rule.items()) for rule in rules
+    )
+
+
+def levels_of(named: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the levels that a rule names: one, or several."""
+    return (named,) if isinstance(named, str) else named
 
 
 def with_baseline(

@@ -10,10 +10,12 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 from fleetctl.spec.cells import (
     Cell,
     Levels,
+    Rule,
     cells_of,
     clashes,
     combinations,
     is_excluded,
+    levels_of,
     spelled,
     with_baseline,
 )
@@ -110,7 +112,8 @@ class MatrixSpec(Value):
         fraction: `full`, or `half`: the last factor of two levels follows from all the others.
         generators: a smaller fraction, such as `["canary = runner*keys"]`; `plan` names what
             can't be told apart then.
-        exclude: combinations that are left out; a rule may name some factors only.
+        exclude: combinations that are left out; a rule may name some factors only, and of each
+            one level or a list of levels.
         include: combinations that are added; factors that a rule leaves out are at baseline.
         interactions: pairs of factors whose interaction is in the model.
         order: `seeded` shuffles every repetition; `fewest_restarts` keeps runs of one service
@@ -123,7 +126,7 @@ class MatrixSpec(Value):
     baseline: dict[str, str]
     fraction: Literal["full", "half"] = "full"
     generators: tuple[str, ...] = ()
-    exclude: tuple[dict[str, str], ...] = ()
+    exclude: tuple[dict[str, str | tuple[str, ...]], ...] = ()
     include: tuple[dict[str, str], ...] = ()
     interactions: tuple[tuple[str, str], ...] = ()
     order: Literal["seeded", "fewest_restarts"] = "seeded"
@@ -238,9 +241,15 @@ class Matrix(Value):
         names = [factor.name for factor in self.factor]
         if len(set(names)) != len(names):
             raise ValueError("factor names must differ")
-        for choice in (self.matrix.baseline, *self.matrix.exclude, *self.matrix.include):
-            for factor, level in choice.items():
-                self._check_level(factor, level)
+        rules: list[Rule] = [
+            dict(self.matrix.baseline),
+            *self.matrix.exclude,
+            *(dict(rule) for rule in self.matrix.include),
+        ]
+        for rule in rules:
+            for factor, named in rule.items():
+                for level in levels_of(named):
+                    self._check_level(factor, level)
         if set(self.matrix.baseline) != set(names):
             missing = [name for name in names if name not in self.matrix.baseline]
             raise ValueError(

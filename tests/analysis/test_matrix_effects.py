@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fleetctl.analysis.counts import arm
+from fleetctl.analysis.firth import firth_fit
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import (
     Factor,
     MatrixCell,
     adjust_p,
-    firth_fit,
     matrix_effects,
 )
 from fleetctl.errors import InputError
@@ -129,7 +129,7 @@ def test_effects_that_only_vary_together_are_an_error():
 
 
 def test_a_model_without_an_answer_is_an_error_and_not_a_blank(monkeypatch):
-    from fleetctl.analysis import matrix_effects as module
+    from fleetctl.analysis import firth as module
 
     class NeverConverges(module.FirthLogisticRegression):
         def lrt(self):

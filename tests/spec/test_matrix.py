@@ -104,6 +104,14 @@ def test_cells_that_differ_in_the_workload_only_share_a_service(tmp_path):
     assert services == ["runner=captured", "runner=eager", "runner=eager", "runner=captured"]
 
 
+def test_an_exclusion_may_name_several_levels_of_a_factor(tmp_path):
+    rules = 'exclude = [{ a = ["l1", "l2"], b = "l1" }]'
+
+    cells = matrix(tmp_path, factors_text({"a": 3, "b": 2}, rules)).cells()
+
+    assert [cell.name for cell in cells] == ["a=l0,b=l0", "a=l0,b=l1", "a=l1,b=l0", "a=l2,b=l0"]
+
+
 def test_included_cells_are_added_with_the_rest_at_baseline(tmp_path):
     rules = 'fraction = "half"\ninclude = [{ a = "l1" }]'
     cells = matrix(tmp_path, factors_text({"a": 2, "b": 2, "c": 2}, rules)).cells()
