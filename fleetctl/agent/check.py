@@ -14,9 +14,13 @@ import sys
 from pathlib import PurePosixPath
 from typing import Sequence
 
+from fleetctl.agent.capture import Refused, capture
 from fleetctl.agent.edges import Edges
+from fleetctl.agent.files import Look, look
 from fleetctl.agent.systemd import Said
+from fleetctl.agent.walk import PathRefused, resolved
 from fleetctl.transaction.outcome import Finding, StagedFile
+from fleetctl.transaction.step import WriteFile
 
 DEADLINE_S = 60.0
 MISSING = 127
@@ -48,10 +52,26 @@ def check(edges: Edges, files: Sequence[StagedFile], interpreter: str) -> tuple[
     shell = [file for file in files if SHELLS.match(file.content) or file.path.endswith(".sh")]
     units = [file for file in files if PurePosixPath(file.path).suffix in UNIT_SUFFIXES]
     return (
+        *(finding for file in files for finding in _check_place(edges, file)),
         *_check_python(python, interpreter or sys.executable),
         *(finding for file in shell for finding in _check_shell(file)),
         *(finding for file in units for finding in _check_unit(edges, file)),
     )
+
+
+def _check_place(edges: Edges, file: StagedFile) -> list[Finding]:
+    """Say now what an apply would refuse: hard links, immutable, read-only, not one's own."""
+    try:
+        with resolved(file.path) as place:
+            seen = look(place)
+        expected = seen.image.sha256 if isinstance(seen, Look) else seen
+        capture(edges, [WriteFile(file.path, "0" * 64, None, expected)], ())
+    except FileNotFoundError:
+        return []  # its directory is going to be made
+    except (Refused, PathRefused, OSError) as error:
+        message = error.why if isinstance(error, Refused) else str(error)
+        return [Finding(file.path, "the host", fatal=True, message=message)]
+    return []
 
 
 def _check_python(files: Sequence[StagedFile], interpreter: str) -> list[Finding]:

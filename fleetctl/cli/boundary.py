@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import typer
 
@@ -67,8 +67,18 @@ def print_error(error: FleetError) -> None:
     say(f"error: {error.what}")
     if error.why:
         say(f"  why: {error.why}")
+    for line in conflict_lines(error):
+        say(f"  {line}")
     if error.next_step:
         say("", f"hint: {error.next_step}")
+
+
+def conflict_lines(error: FleetError) -> Iterator[str]:
+    """Yield each file that somebody else changed: the change, and where the former bytes lie."""
+    for conflict in getattr(error, "conflicts", ()):
+        former = conflict.before_object or "there was no file"
+        yield f"{conflict.path}: changed by somebody else; as it was: {former}"
+        yield from (f"  {line}" for line in conflict.diff.splitlines())
 
 
 def say(*lines: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from fleetctl.cli.boundary import conflict_lines
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import AsJson, InventoryPath, Targets
@@ -128,7 +130,12 @@ def _print(
 def _as_json(answer: Answer[T]) -> dict[str, object]:
     value, error = answer.value, answer.error
     shown = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else None  # type: ignore[arg-type]
-    failure = error and {"what": error.what, "why": error.why, "next_step": error.next_step}
+    failure = error and {
+        "what": error.what,
+        "why": error.why,
+        "next_step": error.next_step,
+        "conflicts": [dataclasses.asdict(c) for c in getattr(error, "conflicts", ())],
+    }
     return {"host": answer.host, "answer": shown, "error": failure}
 
 
@@ -139,6 +146,7 @@ def _headed(host: str, lines: Iterable[str]) -> Iterator[str]:
 def _error_lines(error: FleetError) -> Iterator[str]:
     yield f"error: {error.what}"
     yield from (f"  why: {line}" for line in error.why.splitlines())
+    yield from (f"  {line}" for line in conflict_lines(error))
     yield f"  hint: {error.next_step}"
 
 
@@ -159,8 +167,13 @@ def _lease_lines(held: HeldLease) -> Iterator[str]:
         else "has ended; the dead-man is restoring"
     )
     yield f"{lease.unit or 'no unit'} held by {lease.holder} ({lease.purpose})"
-    yield f"  run {lease.run_id}"
+    yield f"  run {lease.run_id}, since {_utc(lease.since_s)}, until {_utc(lease.until_s)}"
     yield f"  lease {lease.id} {left}; dead-man: {held.deadman}"
+
+
+def _utc(at_s: float) -> str:
+    """Return a moment of the host's clock."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _transaction_lines(held: HeldTransaction) -> Iterator[str]:

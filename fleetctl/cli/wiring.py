@@ -14,16 +14,16 @@ from pathlib import Path
 from types import FrameType
 
 from fleetctl.cli.console import Console
+from fleetctl.cli.passwords import SudoPasswords
 from fleetctl.clock import SystemClock
 from fleetctl.errors import ExitCode, InputError
 from fleetctl.host.agent_client import Agent
 from fleetctl.host.become import SudoTransport
 from fleetctl.host.connect import connect
 from fleetctl.host.endpoint import Backend, Endpoint
-from fleetctl.host.escalation import Secret
 from fleetctl.host.handshakes import HandshakeGate
 from fleetctl.host.transport import Transport
-from fleetctl.spec.inventory import Host, Inventory, Sudo
+from fleetctl.spec.inventory import Host, Inventory
 from fleetctl.spec.loader import load_inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.stopping import Stop, StoppableClock
@@ -56,9 +56,9 @@ def edges(runs: Path, console: Console) -> Iterator[Edges]:
     logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
     stop = Stop()
     gate = HandshakeGate()
-    with _signals(stop, console):
+    with _signals(stop, console), SudoPasswords(_user()) as passwords:
         yield Edges(
-            connect=lambda name, host: _connect(name, host, gate),
+            connect=lambda name, host: _connect(name, host, gate, passwords),
             agent=_agent,
             clock=StoppableClock(SystemClock(), stop),
             stop=stop,
@@ -77,7 +77,7 @@ def _user() -> str:
         return f"uid-{os.getuid()}"
 
 
-def _connect(name: str, host: Host, gate: HandshakeGate) -> Transport:
+def _connect(name: str, host: Host, gate: HandshakeGate, passwords: SudoPasswords) -> Transport:
     endpoint = Endpoint(
         name=name,
         address=host.address,
@@ -90,41 +90,13 @@ def _connect(name: str, host: Host, gate: HandshakeGate) -> Transport:
         connect_deadline_s=host.connect_deadline,
         accept_new=host.accept_new_host_key,
     )
-    password = None if host.sudo is None else _password(host.sudo)
+    password = None if host.sudo is None else passwords.of(host.sudo)
     way = connect(endpoint, backend=Backend(host.transport), gate=gate, clock=SystemClock())
     return way if host.sudo is None else SudoTransport(way, password=password)
 
 
 def _agent(transport: Transport, host: Host) -> Agent:
     return Agent(transport, python=host.agent_python)
-
-
-def _password(sudo: Sudo) -> Secret | None:
-    """Return sudo's password from where the inventory says it is kept.
-
-    Raises:
-        InputError: it is not there.
-    """
-    if sudo.password_env is not None:
-        if sudo.password_env not in os.environ:
-            raise InputError(
-                f"the environment has no {sudo.password_env}",
-                why="the inventory says that it holds sudo's password",
-                next_step=f"export {sudo.password_env}, or change `sudo` in the inventory",
-            )
-        return Secret(os.environ[sudo.password_env])
-    if sudo.password_keyring is not None:
-        import keyring
-
-        password = keyring.get_password(sudo.password_keyring, _user())
-        if password is None:
-            raise InputError(
-                f"the keyring has no password for {sudo.password_keyring}",
-                why="the inventory says that it holds sudo's password",
-                next_step=f"keyring set {sudo.password_keyring} {_user()}",
-            )
-        return Secret(password)
-    return None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from fleetctl.clock import Clock
 from fleetctl.errors import LabError
 from fleetctl.lab.machine import mounts
 
-DEATH_DEADLINE_S = 10.0
+DEATH_DEADLINE_S = 30.0
 POLL_S = 0.005
 
 

@@ -22,7 +22,7 @@ from fleetctl.lab.record import (
     unfinished_record_path,
 )
 
-STRAGGLERS_DEADLINE_S = 5.0
+STRAGGLERS_DEADLINE_S = 30.0
 STRAGGLERS_POLL_S = 0.02
 
 

@@ -37,7 +37,7 @@ from fleetctl.lab.serving_tree import check_tree_source, default_tree_source, tr
 from fleetctl.lab.ssh import UNKNOWN, ssh_argv, unit_state
 from fleetctl.lab.status import HostStatus, LabStatus
 
-KNOCK_TIMEOUT_S = 2.0
+KNOCK_TIMEOUT_S = 10.0
 UNIT_DEADLINE_S = 20.0
 
 

@@ -70,11 +70,25 @@ def link_alias(name: str) -> str:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of this machine, as /proc shows it."""
+    """One process of this machine, as /proc shows it.
+
+    Attributes:
+        state: one letter, as `ps` prints it.
+    """
 
     pid: int
     parent_pid: int
-    is_zombie: bool
+    state: str
+
+    @property
+    def is_zombie(self) -> bool:
+        """Whether it is over."""
+        return self.state in "ZX"
+
+    @property
+    def is_still(self) -> bool:
+        """Whether it starts no other process until it is told to go on."""
+        return self.state in "TtDZX"
 
 
 def processes() -> dict[int, Process]:
@@ -94,7 +108,7 @@ def _process(entry: Path) -> Process | None:
         return None
     # the name in parentheses may contain anything, so the fields are counted from its end
     fields = text.rpartition(")")[2].split()
-    return Process(pid=int(entry.name), parent_pid=int(fields[1]), is_zombie=fields[0] in "ZX")
+    return Process(pid=int(entry.name), parent_pid=int(fields[1]), state=fields[0])
 
 
 def pids_matching(file: str, pattern: re.Pattern[bytes]) -> set[int]:

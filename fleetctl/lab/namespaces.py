@@ -35,7 +35,7 @@ from fleetctl.lab.serving_tree import Service
 INIT = Path(__file__).with_name("namespace_host.sh")
 SYSTEMD_PROGRAMS = ("/lib/systemd/systemd", "/usr/lib/systemd/systemd")
 UNSHARE = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child")
-START_DEADLINE_S = 30.0
+START_DEADLINE_S = 120.0
 SERVICE_PORT = 30002
 TREE = "/srv/dsv4"
 # hosts see their own instead of the machine's

@@ -17,7 +17,7 @@ from fleetctl.lab.paths import PROBE_PREFIX
 from fleetctl.lab.record import Kind
 
 PROBE = Path(__file__).with_name("namespace_probe.sh")
-PROBE_DEADLINE_S = 30.0
+PROBE_DEADLINE_S = 120.0
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from fleetctl.lab.serving_tree import Service, unit_file, write_tree
 ADDRESS = "127.0.0.1"
 MARK = "FLEETCTL_LAB_HOST"
 PORTS = range(10000, 32000)  # below the ports that the kernel gives to clients
-DEATH_DEADLINE_S = 10.0
+DEATH_DEADLINE_S = 30.0
 POLL_S = 0.01
 PRIVSEP = Path("/run/sshd")  # compiled into sshd, which needs it when root runs it
 PRIVSEP_MARK = ".made-by-fleetctl-lab"
@@ -87,6 +87,12 @@ AcceptEnv LANG LC_*
 Subsystem sftp internal-sftp
 SetEnv {environment}
 """
+
+
+def _stand_still(pids: set[int]) -> bool:
+    """Say whether none of these processes can start another before it is told to go on."""
+    known = processes()
+    return all(known[pid].is_still for pid in pids if pid in known)
 
 
 def pids_of_lab(directory: Path) -> set[int]:
@@ -228,17 +234,23 @@ class ProcessHosts:
         self._end(lambda: _pids_in(re.escape(bytes(self.paths.host(host.name)))))
 
     def _end(self, find: Callable[[], set[int]]) -> None:
-        """Stop all first, so that none can start another while the others end."""
+        """Stop all first, so that none can start another while the others end.
+
+        A signal is not yet a stop: one that is in the middle of a fork finishes that first.
+        """
         deadline_s = self.clock.monotonic_s() + DEATH_DEADLINE_S
         stopped: set[int] = set()
+        killed: set[int] = set()
         while found := find():
             for pid in found - stopped:
                 _signal(pid, signal.SIGSTOP)
-            if found <= stopped:
+            # found once more: the last act of one that now stands still may have been a child
+            if found <= stopped and _stand_still(found - killed) and find() <= stopped:
                 for pid in found:
                     _signal(pid, signal.SIGKILL)
-                self.clock.sleep(POLL_S)
+                killed |= found
             stopped |= found
+            self.clock.sleep(POLL_S)
             if self.clock.monotonic_s() > deadline_s:
                 raise LabError(
                     "processes of a lab host don't die",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -84,3 +85,25 @@ def test_a_unit_file_is_read_by_systemd_under_its_own_name(ground):
     assert any("Restrat" in finding.message for finding in findings)
     assert all("staging" not in finding.message for finding in findings)
     assert list((ground.state / "staging").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("deed", "says"),
+    [
+        (lambda path: path.with_name("other").hardlink_to(path), "2 hard links"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
+        (lambda path: (path.unlink(), path.symlink_to(path)), "links"),
+    ],
+    ids=["hard link", "fifo", "loop of links"],
+)
+def test_what_could_not_be_changed_is_known_before_the_first_change(ground, deed, says):
+    deed(ground.script)
+
+    (finding,) = ground.agent.check([StagedFile(str(ground.script), b"#!/bin/sh\n")])
+
+    assert finding.fatal
+    assert says in finding.message
+
+
+def test_a_new_file_in_a_directory_that_is_going_to_be_made_is_no_fault(ground):
+    assert ground.agent.check([StagedFile(str(ground.tree / "new/deep.txt"), b"x")]) == ()

@@ -30,6 +30,8 @@ ls /var/lib/fleetctl/leases 2>/dev/null
 systemctl list-timers --all --no-legend 'fleetctl*'
 systemctl list-units --all --no-legend 'fleetctl*'
 find /srv/dsv4 -name '.*tmp*'
+grep -al '/var/lib/fleetctl/agen[t]' /proc/[0-9]*/cmdline 2>/dev/null
+grep -al 'tra[p].*setsi[d]' /proc/[0-9]*/cmdline 2>/dev/null
 """
 COMMAND = """
 import json, os, pathlib, sys, time
@@ -115,10 +117,12 @@ class Person:
             time.sleep(0.1)
         raise AssertionError(f"no event {kind}")
 
-    def interrupt(self, process: subprocess.Popen[str], times: int = 1) -> tuple[int, str]:
-        """Send Ctrl-C and return the exit code and what was said."""
-        for _ in range(times):
-            process.send_signal(signal.SIGINT)
+    def interrupt(
+        self, process: subprocess.Popen[str], *signals: signal.Signals
+    ) -> tuple[int, str]:
+        """Send signals, by default Ctrl-C, and return the exit code and what was said."""
+        for number in signals or (signal.SIGINT,):
+            process.send_signal(number)
             time.sleep(0.3)
         try:
             _, said = process.communicate(timeout=90)

@@ -18,7 +18,7 @@ from fleetctl.lab.network import tokens_of
 from fleetctl.lab.processes import pids_of_lab
 from fleetctl.lab.record import Phase, read_record
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 UP = """
 import sys
 from pathlib import Path

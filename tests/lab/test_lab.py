@@ -18,7 +18,7 @@ from fleetctl.lab import HostState, Kind, Lab
 from fleetctl.lab.machine import pids_matching
 from fleetctl.lab.record import UNIT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 SLEEP = f"sleep 4321.{os.getpid()}"  # told from those of other test runs
 FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
 

@@ -30,11 +30,11 @@ def test_a_process_is_found_by_its_environment_and_its_arguments():
 
 def test_descendants_are_found_at_any_depth_and_without_the_dead():
     known = {
-        1: Process(1, 0, False),
-        2: Process(2, 1, False),
-        3: Process(3, 2, True),
-        4: Process(4, 3, False),
-        9: Process(9, 1, False),
+        1: Process(1, 0, "S"),
+        2: Process(2, 1, "S"),
+        3: Process(3, 2, "Z"),
+        4: Process(4, 3, "S"),
+        9: Process(9, 1, "S"),
     }
     assert descendants({2, 77}, known) == {2, 4}
 

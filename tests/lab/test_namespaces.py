@@ -11,7 +11,7 @@ import pytest
 from fleetctl.errors import LabError
 from fleetctl.lab import HostState, Kind, Lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 MIB = 1024 * 1024
 
 

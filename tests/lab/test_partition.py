@@ -10,7 +10,7 @@ import pytest
 from fleetctl.errors import LabError
 from fleetctl.lab import HostState, Kind
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up
 
 @needs_root
 @pytest.mark.lab
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_without_the_privilege_to_mount_a_lab_falls_back_to_processes_and_says_why(
     labs, permitted_kinds
 ):

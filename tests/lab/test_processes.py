@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.lab.record import UNIT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 
 def shown(running, *properties, unit=UNIT):
