@@ -23,18 +23,18 @@ POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class _Ready:
+class Ready:
     """A client process has prepared its sessions."""
 
 
 @dataclass(frozen=True)
-class _Failed:
+class Failed:
     """A client process could not go on."""
 
     why: str
 
 
-_Message = _Ready | _Failed | SessionOutcome | ShardResult
+Message = Ready | Failed | SessionOutcome | ShardResult
 
 
 def run_in_processes(
@@ -56,7 +56,7 @@ def run_in_processes(
             ours, theirs = context.Pipe()
             mine = range(shard, plan.workload.sessions, shards)
             process = context.Process(
-                target=_client_process, args=(plan, mine, store, shard, theirs), daemon=True
+                target=client_process, args=(plan, mine, store, shard, theirs), daemon=True
             )
             process.start()
             theirs.close()
@@ -66,7 +66,7 @@ def run_in_processes(
             gathering.take_next()
         return gathering.results, tuple(gathering.faults)
     finally:
-        _dismiss(crew)
+        dismiss(crew)
 
 
 class _Gathering:
@@ -88,18 +88,18 @@ class _Gathering:
         for connection in [
             c for c in wait(list(self._running), POLL_S) if isinstance(c, Connection)
         ]:
-            self._take(connection, _receive(connection))
+            self._take(connection, receive(connection))
 
-    def _take(self, connection: Connection, message: _Message) -> None:
+    def _take(self, connection: Connection, message: Message) -> None:
         match message:
-            case _Ready():
+            case Ready():
                 self._ready(connection)
             case SessionOutcome():
                 self._on_outcome(message)
             case ShardResult():
                 self.results.append(message)
                 self._running.discard(connection)
-            case _Failed(why=why):
+            case Failed(why=why):
                 self.faults.append(f"a client process failed: {why}")
                 self._running.discard(connection)
                 self._ready(connection)
@@ -117,15 +117,16 @@ class _Gathering:
                     other.send(start_s)
 
 
-def _receive(connection: Connection) -> _Message:
+def receive(connection: Connection) -> Message:
+    """Return what a client process says next; that it died is an answer, too."""
     try:
-        message: _Message = connection.recv()
+        message: Message = connection.recv()
     except (EOFError, OSError):
-        return _Failed("it died")
+        return Failed("it died")
     return message
 
 
-def _dismiss(crew: Sequence[tuple[BaseProcess, Connection]]) -> None:
+def dismiss(crew: Sequence[tuple[BaseProcess, Connection]]) -> None:
     """End client processes that still run: they stop by themselves when their pipe closes."""
     for _, connection in crew:
         connection.close()
@@ -136,7 +137,7 @@ def _dismiss(crew: Sequence[tuple[BaseProcess, Connection]]) -> None:
             process.join()
 
 
-def _client_process(
+def client_process(
     plan: TrialPlan,
     sessions: Sequence[int],
     store: TranscriptStore,
@@ -155,7 +156,7 @@ def _client_process(
     except asyncio.CancelledError:
         return
     except FleetError as error:
-        _send(connection, _Failed(str(error)))
+        _send(connection, Failed(str(error)))
 
 
 async def _drive_shard(
@@ -175,7 +176,7 @@ async def _drive_shard(
             start.cancel()
 
     async def barrier() -> float:
-        _send(connection, _Ready())
+        _send(connection, Ready())
         return await start
 
     loop.add_reader(connection.fileno(), hear)
@@ -192,7 +193,7 @@ async def _drive_shard(
         loop.remove_reader(connection.fileno())
 
 
-def _send(connection: Connection, message: _Message) -> None:
+def _send(connection: Connection, message: Message) -> None:
     """Tell the parent; when it has left, the record on disk must do."""
     with contextlib.suppress(OSError):
         connection.send(message)

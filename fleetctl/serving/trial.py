@@ -10,15 +10,31 @@ import asyncio
 import math
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from fleetctl.errors import InternalError, Interrupted
 from fleetctl.serving.health import worst_of
 from fleetctl.serving.load import OnOutcome, ShardResult, TrialPlan, drive
 from fleetctl.serving.processes import run_in_processes
-from fleetctl.serving.transcripts import TranscriptStore
+from fleetctl.serving.transcripts import TranscriptFolder, TranscriptStore
 from fleetctl.trial.summary import TrialResult, summarise
 
 SESSIONS_PER_PROCESS = 60
+
+
+class Driver(Protocol):
+    """Runs one trial to its end: on this machine, or spread over several."""
+
+    def __call__(
+        self,
+        plan: TrialPlan,
+        *,
+        store: TranscriptFolder,
+        on_outcome: OnOutcome,
+        is_stopped: Callable[[], bool],
+    ) -> TrialResult:
+        """Return what the trial says; see `run_trial`."""
+        ...
 
 
 def run_trial(

@@ -10,6 +10,7 @@ from typing import Protocol
 from fleetctl.host.agent_client import Agent
 from fleetctl.host.lasting import LastingTransport
 from fleetctl.host.transport import Transport
+from fleetctl.serving.trial import Driver, run_trial
 from fleetctl.spec.inventory import Host
 from fleetctl.workflow.stopping import Stop, StoppableClock
 
@@ -36,6 +37,7 @@ class Edges:
         holder: `user@machine`, as leases name us.
         runs: folder of the run folders.
         salt: returns a fresh unpredictable word.
+        drive: puts the load of a trial on a service.
     """
 
     connect: Callable[[str, Host], Transport]
@@ -46,6 +48,7 @@ class Edges:
     holder: str
     runs: Path
     salt: Callable[[], str]
+    drive: Driver = run_trial
 
 
 @dataclass(frozen=True)

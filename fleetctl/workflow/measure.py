@@ -12,7 +12,6 @@ from fleetctl.serving.load import TrialPlan
 from fleetctl.serving.loads import LoadSampler
 from fleetctl.serving.target import Target
 from fleetctl.serving.transcripts import TranscriptFolder
-from fleetctl.serving.trial import run_trial
 from fleetctl.spec.experiment import CommandSpec, Workload
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.transaction.snapshot import UnitReport
@@ -143,7 +142,7 @@ def _run(
         labels=labels,
     )
     progress = _Progress(edges, trial, plan.workload.sessions)
-    return run_trial(
+    return edges.drive(
         plan,
         store=TranscriptFolder(folder),
         on_outcome=progress.count,
