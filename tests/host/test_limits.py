@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import paramiko
@@ -25,11 +25,45 @@ from fleetctl.host.handshakes import HandshakeGate
 from fleetctl.host.shell import ShellTransport
 from fleetctl.host.ssh import ParamikoConnection
 from fleetctl.host.supervisor import Call
+from fleetctl.host.transport import Completed
+from fleetctl.lab import Kind
+from tests.conftest import RunningLab
 from tests.contracts.transport import echo_server
 from tests.host.processes import descendants, is_running, pid_in, signal_all, wait_until
 from tests.host.sshd import Sshd, Sshds
 
 Open = Callable[[Endpoint, Backend], ShellTransport]
+
+
+@pytest.fixture
+def cuttable(permitted_kinds: set[Kind], request: pytest.FixtureRequest) -> RunningLab | None:
+    """Lab hosts that can be cut from the network; None where this machine permits none."""
+    if Kind.NAMESPACES not in permitted_kinds:
+        return None
+    lab: RunningLab = request.getfixturevalue("lab_hosts")
+    return lab
+
+
+def endpoint_of(running: RunningLab, name: str) -> Endpoint:
+    host, paths = running.lab.host(name), running.lab.paths
+    return Endpoint(
+        name=name,
+        address=host.address,
+        user="root",
+        port=host.port,
+        identity_files=(paths.identity,),
+        known_hosts_files=(paths.known_hosts,),
+        ssh_config=Path("/dev/null"),
+    )
+
+
+def noticed(waiting: Future[Completed]) -> tuple[float, str]:
+    """Return after how many seconds a call says that its connection is lost, and its words."""
+    clock = SystemClock()
+    began_s = clock.monotonic_s()
+    with pytest.raises(ConnectionLost) as caught:
+        waiting.result(60)
+    return clock.monotonic_s() - began_s, str(caught.value)
 
 
 class TestSessions:
@@ -125,12 +159,13 @@ class TestStartups:
 class TestDeath:
     """Peers that freeze, and connections that end."""
 
-    def test_a_frozen_peer_is_noticed_in_less_than_15_s(self, sshds: Sshds, open_transport: Open):
+    def test_a_frozen_peer_and_a_cut_network_are_noticed_in_less_than_15_s(
+        self, sshds: Sshds, open_transport: Open, cuttable: RunningLab | None
+    ):
         def freeze(backend: Backend) -> tuple[float, str]:
             sshd = sshds.start()
             transport = open_transport(sshd.endpoint(), backend)
             pid_file = sshd.folder / "pid-of-program"
-            clock = SystemClock()
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(
                     transport.run,
@@ -140,21 +175,34 @@ class TestDeath:
                 program = pid_in(pid_file)
                 frozen = [pid for pid in descendants(sshd.process.pid) if pid != program]
                 signal_all(frozen, signal.SIGSTOP)
-                frozen_at_s = clock.monotonic_s()
-                with pytest.raises(ConnectionLost) as caught:
-                    waiting.result(60)
-                noticed_after_s = clock.monotonic_s() - frozen_at_s
+                found = noticed(waiting)
             with pytest.raises(ConnectionLost):
                 transport.run(["true"], deadline_s=600)
             transport.close()
             signal_all(frozen, signal.SIGCONT)
             wait_until(lambda: not is_running(program), deadline_s=20)
-            return noticed_after_s, str(caught.value)
+            return found
 
-        with ThreadPoolExecutor(2) as pool:
-            results = list(pool.map(freeze, (Backend.PARAMIKO, Backend.OPENSSH)))
+        def run_on_lab(backend: Backend) -> Future[Completed]:
+            assert cuttable is not None
+            transport = open_transport(endpoint_of(cuttable, "lab-2"), backend)
+            transport.run(["true"], deadline_s=30)
+            return waiters.submit(transport.run, ["sleep", "600"], deadline_s=600)
 
-        for noticed_after_s, message in results:
+        backends = (Backend.PARAMIKO, Backend.OPENSSH)
+        with ThreadPoolExecutor(4) as pool, ThreadPoolExecutor(2) as waiters:
+            results = [pool.submit(freeze, backend) for backend in backends]
+            if cuttable is not None:
+                waiting = [run_on_lab(backend) for backend in backends]
+                cuttable.lab.cut("lab-2")
+                results += [pool.submit(noticed, one) for one in waiting]
+            try:
+                found = [result.result() for result in results]
+            finally:
+                if cuttable is not None:
+                    cuttable.lab.heal("lab-2")
+
+        for noticed_after_s, message in found:
             assert noticed_after_s < 15
             assert "what the host did after that is unknown" in message
 
