@@ -83,6 +83,9 @@ class Campaign:
 
     def _failed(self, error: FleetError, *, ends_all: bool) -> None:
         """Remember an error; one that nobody can go on with ends the work everywhere."""
+        if error.exit_code is ExitCode.REFUSED:
+            # hosts were changed, and are as found again
+            error.exit_code = ExitCode.FAILED_RESTORED
         self.errors.append(error)
         if ends_all:
             self.edges.stop.ask(error.what)

@@ -26,7 +26,13 @@ _OF_THE_CELL = (ApplyFailed, NotReady, NotProven, InputError)
 _OF_THE_HOST = (HostError, LeaseHeld, DriftError)
 
 
-def attempt(queue: CellQueue, run: CellRun, measure: Callable[[], CellResult]) -> CellResult | None:
+def attempt(
+    queue: CellQueue,
+    run: CellRun,
+    measure: Callable[[], CellResult],
+    *,
+    tries_again: bool = True,
+) -> CellResult | None:
     """Measure a run that was taken, and tell the queue how that ended.
 
     A trial that was disturbed, or in which no session ended with an outcome, does not count and
@@ -36,6 +42,7 @@ def attempt(queue: CellQueue, run: CellRun, measure: Callable[[], CellResult]) -
         queue: that gave the run.
         run: as it was taken.
         measure: makes the trial.
+        tries_again: a cell that fails gets another attempt, on another site where there is one.
 
     Returns:
         What was counted; None where the trial does not count.
@@ -47,7 +54,7 @@ def attempt(queue: CellQueue, run: CellRun, measure: Callable[[], CellResult]) -
     try:
         result = measure()
     except FleetError as error:
-        _tell(queue, run, error)
+        _tell(queue, run, error, tries_again=tries_again)
         raise
     except BaseException:
         queue.give_back(run, "a bug in fleetctl", fault=True)
@@ -72,9 +79,9 @@ def is_of_the_cell(error: FleetError) -> bool:
     return isinstance(error, _OF_THE_CELL)
 
 
-def _tell(queue: CellQueue, run: CellRun, error: FleetError) -> None:
+def _tell(queue: CellQueue, run: CellRun, error: FleetError, *, tries_again: bool) -> None:
     if is_of_the_cell(error):
-        _end(queue, run, str(error), MOST_FAULTS_OF_A_CELL)
+        _end(queue, run, str(error), MOST_FAULTS_OF_A_CELL if tries_again else 1)
     elif isinstance(error, _OF_THE_HOST):
         _end(queue, run, str(error), MOST_FAULTS_OF_HOSTS)
     else:

@@ -150,7 +150,12 @@ class SiteWorker:
         number = f"{run.position + 1}/{len(around.queue.state().runs)}"
         around.edges.talk.say(f"{self.site.name}: cell {run.cell}, run {run.run + 1} ({number})")
         try:
-            result = attempt(around.queue, run, lambda: held.measure(run, around.asked.job_of(run)))
+            result = attempt(
+                around.queue,
+                run,
+                lambda: held.measure(run, around.asked.job_of(run)),
+                tries_again=not around.fails_fast,
+            )
         except FleetError as error:
             self._told = error
             self._record("attempt_failed", run, why=str(error))
@@ -167,15 +172,15 @@ class SiteWorker:
 
     def _after(self, error: FleetError) -> None:
         """Go on after a failure that left the hosts as found, or end the campaign with it."""
-        if error is not self._told or isinstance(error, Interrupted):
-            if isinstance(error, (DriftError, InputError)):
-                self._set_aside(error)
-                self.around.failed(error, ends_all=False)
-                return
+        is_told, self._told = error is self._told, None
+        if is_told and (is_of_the_cell(error) or isinstance(error, DriftError)):
+            self.around.edges.talk.say(f"{self.site.name}: {error}; as found again, the next cell")
+            self._count_fault(error)
+        elif not is_told and isinstance(error, (DriftError, InputError)):
+            self._set_aside(error)
+            self.around.failed(error, ends_all=False)
+        else:
             raise error
-        self._told = None
-        self.around.edges.talk.say(f"{self.site.name}: {error}; as found again, the next cell")
-        self._count_fault(error)
 
     def _count_fault(self, error: FleetError) -> None:
         self.faults_in_a_row += 1

@@ -97,7 +97,9 @@ def read_matrix(path: Path) -> AskedMatrix:
     """
     matrix = load_matrix(path)
     cells = matrix.cells()
-    services = {cell.service: cell for cell in reversed(cells)}
+    services: dict[str, Cell] = {}
+    for cell in cells:
+        services.setdefault(cell.service, cell)
     arms = [
         arm_from(name, cell.patches, flags_of(dict(cell.env)), spec_path=path)
         for name, cell in services.items()
