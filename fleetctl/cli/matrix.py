@@ -50,6 +50,15 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
     status: Status = None,
     fail_fast: FailFast = False,
     queue: QueueAddress = None,
+    shards: Annotated[
+        int,
+        typer.Option(
+            "--shards",
+            min=1,
+            help="With --queue: spread each trial's sessions over that many client processes of "
+            "any workers.",
+        ),
+    ] = 1,
     inventory: InventoryPath = None,
     runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -57,6 +66,12 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """Measure every cell of a matrix and say which factors matter."""
     from fleetctl.store.run_folder import find_run
 
+    if shards > 1 and queue is None:
+        raise InputError(
+            "--shards needs --queue",
+            why="one controller drives its trials' sessions by itself",
+            next_step="add --queue, or leave out --shards",
+        )
     if status is not None:
         _show_status(find_run(runs, status), queue, as_json)
     elif resume is not None:
@@ -74,7 +89,7 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
         from fleetctl.cli.worker import start_on_queue
 
         asked, end, now_s = start_on_queue(
-            spec, queue, inventory=inventory, runs=runs, fail_fast=fail_fast
+            spec, queue, shards=shards, inventory=inventory, runs=runs, fail_fast=fail_fast
         )
         _finish(asked, end, runs, now_s, as_json=as_json)
     elif spec is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,15 @@ def worker(
         bool, typer.Option("--until-done", help="End when no campaign has anything left.")
     ] = False,
     lost_after: LostAfter = 60.0,
+    cores: Annotated[
+        int | None,
+        typer.Option(
+            "--cores",
+            min=1,
+            help="Shards of trials' load driven at once; default: one a core.",
+            show_default=False,
+        ),
+    ] = None,
     inventory: InventoryPath = None,
     runs: RunsPath = DEFAULT_RUNS,
 ) -> None:
@@ -68,11 +78,18 @@ def worker(
     ):
         console.say(f"worker {here.engine.worker} on {address}")
         root = runs / ".workers" / here.engine.worker
-        Worker(outside, fleet, here, root).run(until_done=until_done)
+        at_once = cores or len(os.sched_getaffinity(0))
+        Worker(outside, fleet, here, root, at_once).run(until_done=until_done)
 
 
 def start_on_queue(
-    spec: Path, queue: str, *, inventory: Path | None, runs: Path, fail_fast: bool
+    spec: Path,
+    queue: str,
+    *,
+    shards: int,
+    inventory: Path | None,
+    runs: Path,
+    fail_fast: bool,
 ) -> Followed:
     """Put a matrix on a queue and follow it to its end."""
     from fleetctl.workflow.matrix import read_matrix
@@ -80,7 +97,7 @@ def start_on_queue(
 
     asked = read_matrix(spec)
     with _on_queue(queue, inventory, runs) as (outside, fleet, here, address):
-        folder = put_matrix(outside, fleet, asked, here, address)
+        folder = put_matrix(outside, fleet, asked, here, address, shards=shards)
         with folder.claimed():
             end = follow(outside, folder, here, fails_fast=fail_fast)
         return asked, end, outside.clock.now_s()

@@ -97,6 +97,8 @@ def declare_lost(database: Database, worker: str, why: str) -> int:
         cursor.execute(sql.LOST_RUNS, asked)
         cells = int(cursor.rowcount)
         cursor.execute(sql.LOST, asked)
+        cursor.execute(sql.LOST_TRIALS, asked)
+        cursor.execute(sql.LOST_SHARDS, asked)
         cursor.execute(sql.FORGET_CLAIMS, asked)
         cursor.execute(sql.FORGET_WORKER, asked)
         return cells

@@ -50,9 +50,9 @@ CREATE TABLE IF NOT EXISTS fleetctl.files (
   place text NOT NULL DEFAULT '', PRIMARY KEY (owner, path)
 );
 CREATE TABLE IF NOT EXISTS fleetctl.shards (
-  trial text NOT NULL, shard integer NOT NULL, task jsonb NOT NULL,
-  worker text NOT NULL DEFAULT '',
-  ready_at timestamptz, start_at timestamptz, result text, fault text NOT NULL DEFAULT '',
-  seen_at timestamptz, PRIMARY KEY (trial, shard)
+  trial text NOT NULL, shard integer NOT NULL, owner text NOT NULL, task jsonb NOT NULL,
+  made_at timestamptz NOT NULL DEFAULT now(), worker text NOT NULL DEFAULT '',
+  ready_at timestamptz, start_at timestamptz, is_done boolean NOT NULL DEFAULT false,
+  fault text NOT NULL DEFAULT '', PRIMARY KEY (trial, shard)
 );
 """

@@ -109,6 +109,11 @@ LOST = f"""
 {_TO_BOARD} WHERE s.status = 'PENDING' AND s.executor_id = %(worker)s
   OR s.status = 'ENQUEUED' AND s.queue_name = %(worker)s
 """
+LOST_TRIALS = "DELETE FROM fleetctl.shards WHERE owner = %(worker)s"
+LOST_SHARDS = """
+UPDATE fleetctl.shards SET fault = %(why)s
+WHERE worker = %(worker)s AND NOT is_done AND fault = ''
+"""
 FORGET_CLAIMS = "DELETE FROM fleetctl.claims WHERE owner = %(worker)s"
 FORGET_WORKER = "DELETE FROM fleetctl.workers WHERE id = %(worker)s"
 
@@ -142,3 +147,43 @@ ATTACH_FIRST = """
 INSERT INTO fleetctl.files VALUES (%s, %s, %s, %s, %s) ON CONFLICT (owner, path) DO NOTHING
 """
 FILES = "SELECT path, sha256, size, place FROM fleetctl.files WHERE owner = %s ORDER BY path"
+
+OFFER_SHARD = """
+INSERT INTO fleetctl.shards (trial, shard, owner, task) VALUES (%s, %s, %s, %s)
+ON CONFLICT (trial, shard) DO NOTHING
+"""
+# the oldest trial first: two that wait for each other's workers would both wait for ever
+TAKE_SHARD = """
+UPDATE fleetctl.shards SET worker = %(worker)s WHERE (trial, shard) = (
+  SELECT trial, shard FROM fleetctl.shards
+  WHERE worker = '' AND fault = '' AND task ->> 'site' = ANY(%(sites)s)
+  ORDER BY made_at, trial, shard LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING trial, shard, task
+"""
+SHARD_READY = "UPDATE fleetctl.shards SET ready_at = now() WHERE trial = %s AND shard = %s"
+SHARD_DONE = """
+UPDATE fleetctl.shards SET is_done = true WHERE trial = %s AND shard = %s AND fault = ''
+"""
+SHARD_FAULT = """
+UPDATE fleetctl.shards SET fault = %s WHERE trial = %s AND shard = %s AND fault = ''
+"""
+# clock_timestamp(): now() stands still within a transaction
+SHARD_START = """
+SELECT extract(epoch FROM start_at - clock_timestamp())::float8
+FROM fleetctl.shards WHERE trial = %s AND shard = %s AND start_at IS NOT NULL
+"""
+SHARD_IS_ON = """
+SELECT 1 FROM fleetctl.shards WHERE trial = %(trial)s AND shard = %(shard)s AND fault = ''
+  AND NOT EXISTS (SELECT FROM fleetctl.shards o WHERE o.trial = %(trial)s AND o.fault <> '')
+"""
+START_ALL = """
+UPDATE fleetctl.shards s SET start_at = now() + make_interval(secs => %(in_s)s)
+WHERE s.trial = %(trial)s AND s.start_at IS NULL AND NOT EXISTS (
+  SELECT FROM fleetctl.shards o WHERE o.trial = %(trial)s AND (o.ready_at IS NULL OR o.fault <> ''))
+"""
+SHARDS = """
+SELECT shard, worker, ready_at IS NOT NULL, is_done, fault FROM fleetctl.shards
+WHERE trial = %s ORDER BY shard
+"""
+END_SHARDS = "DELETE FROM fleetctl.shards WHERE trial = %s"
+GIVE_UP_SHARDS = "UPDATE fleetctl.shards SET fault = %s WHERE trial = %s AND fault = ''"

@@ -29,7 +29,13 @@ def queue_of(folder: RunFolder) -> str | None:
 
 
 def put_matrix(
-    edges: Edges, inventory: Inventory, asked: AskedMatrix, joined: Joined, address: str
+    edges: Edges,
+    inventory: Inventory,
+    asked: AskedMatrix,
+    joined: Joined,
+    address: str,
+    *,
+    shards: int = 1,
 ) -> RunFolder:
     """Put every run of every cell on a queue; hosts are not looked at.
 
@@ -39,13 +45,14 @@ def put_matrix(
         asked: the matrix.
         joined: the queue.
         address: of the queue, for the run's folder.
+        shards: over how many client processes, on any workers, a trial's sessions are dealt out.
 
     Raises:
         QueueError: the queue can't be used.
     """
     runs = cell_runs(asked, inventory)
     folder = open_folder(edges, asked.job, ())
-    folder.write_json(QUEUE_FILE, {"address": address})
+    folder.write_json(QUEUE_FILE, {"address": address, "shards": shards})
     _announce(folder, asked, joined)
     joined.campaign(folder.run_id).put(runs)
     edges.talk.say(f"{len(asked.cells)} cells, {len(runs)} runs wait for workers on {address}")
@@ -129,6 +136,7 @@ def _announce(folder: RunFolder, asked: AskedMatrix, joined: Joined) -> None:
     head = {
         "run": {**folder.head(), "spec": asked.path.name},
         "files": {path: known[path].sha256 for path in files},
+        "shards": folder.read_table(QUEUE_FILE)["shards"],
     }
     Campaigns(joined.database).announce(folder.run_id, head)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetctl.errors import ExitCode, FleetError, InputError, Interrupted, StoreError
 from fleetctl.queue.campaigns import Campaigns, OpenCampaign
 from fleetctl.queue.content import Content
 from fleetctl.queue.opening import Joined
+from fleetctl.spec.experiment import ToolcallSpec
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.campaign import RunPhase
 from fleetctl.workflow.campaign_turns import Progress, Turns
@@ -20,14 +21,20 @@ from fleetctl.workflow.matrix import AskedMatrix, read_matrix
 from fleetctl.workflow.site import NamedSite, named_sites
 from fleetctl.workflow.telling import gravest_of
 from fleetctl.workflow.worker_courier import Courier, fetch_campaign
+from fleetctl.workflow.worker_shards import ShardCrew, ShardedDriver
 
 _LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
 class Known:
-    """A campaign on this machine, or why it can't be served here."""
+    """A campaign that was made ready on this machine.
 
+    Attributes:
+        edges: whose load is spread over workers where the campaign asks for that.
+    """
+
+    edges: Edges
     asked: AskedMatrix
     queue: Courier
     progress: dict[str, Progress]
@@ -42,6 +49,7 @@ class Worker:
 
     Attributes:
         root: where campaigns are kept on this machine's disk.
+        shards_at_once: most shards of trials' load that this machine drives at a time.
         errors: of hosts and of this machine.
     """
 
@@ -49,6 +57,7 @@ class Worker:
     inventory: Inventory
     joined: Joined
     root: Path
+    shards_at_once: int = 1
     errors: list[FleetError] = field(default_factory=list)
     _known: dict[str, Known | None] = field(default_factory=dict)
     _at_work: dict[str, list[threading.Thread]] = field(default_factory=dict)
@@ -60,8 +69,18 @@ class Worker:
             FleetError: the gravest thing that went wrong, after every host was restored.
         """
         campaigns = Campaigns(self.joined.database)
+        crew = ShardCrew(
+            self.edges,
+            self.inventory,
+            self.joined,
+            self.root,
+            self.shards_at_once,
+            self._asked,
+            self._sites,
+        )
         try:
             while self._step(campaigns) or not until_done:
+                crew.step()
                 self.edges.clock.sleep(_LOOK_EVERY_S)
         except Interrupted as error:
             error.next_step = "start it again; cells that it gave back go on elsewhere meanwhile"
@@ -70,6 +89,7 @@ class Worker:
             self._failed(error, ends_all=True)
         finally:
             self._wait(campaigns)
+            crew.wait()
         if self.errors:
             raise gravest_of(self.edges.talk, self.errors)
 
@@ -82,6 +102,17 @@ class Worker:
             if known is not None:
                 self._start(campaigns, found, known)
         return bool(unfinished or self._at_work)
+
+    def _asked(self, campaign: str) -> AskedMatrix | None:
+        """Return a campaign's matrix as it is now."""
+        known = [one for key, one in self._known.items() if key.split(" ", 1)[0] == campaign]
+        return known[-1].asked if known and known[-1] is not None else None
+
+    def _sites(self) -> list[str]:
+        """Return the sites of all campaigns that are known here."""
+        known = [one for one in self._known.values() if one is not None]
+        targets = {one.asked.job.target for one in known}
+        return [s.name for target in targets for s in named_sites(self.inventory, target)]
 
     def _serve(self, found: OpenCampaign) -> Known | None:
         """Return a campaign made ready on this machine; None where it can't be served."""
@@ -102,7 +133,12 @@ class Worker:
         queue = self.joined.campaign(found.campaign)
         self.edges.talk.say(f"campaign {found.campaign}: {asked.job.purpose}")
         courier = Courier(queue, content, folder, self.edges.clock, self.joined.name)
-        return Known(asked, courier, {})
+        shards = int(found.head.get("shards", 1))
+        edges = self.edges
+        if shards > 1 and isinstance(asked.job.workload, ToolcallSpec):
+            driver = ShardedDriver(self.joined, shards, self.edges.clock)
+            edges = replace(self.edges, drive=driver)
+        return Known(edges, asked, courier, {})
 
     def _start(self, campaigns: Campaigns, found: OpenCampaign, known: Known) -> None:
         sites = named_sites(self.inventory, known.asked.job.target)
@@ -128,7 +164,7 @@ class Worker:
         for site in here:
             progress = known.progress.setdefault(site.block, Progress(self.edges.clock))
             around = Surroundings(
-                self.edges,
+                known.edges,
                 self.inventory,
                 known.queue.folder,
                 known.asked,
