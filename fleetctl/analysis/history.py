@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -36,12 +37,14 @@ class AaRecord:
         host_class: GPU, driver and image of the host they ran on, as one word.
         workload_sha256: digest of the workload.
         counts: the runs.
+        minutes_per_run: host time that a run took, restart included; None where nobody noted it.
     """
 
     name: str
     host_class: str
     workload_sha256: str
     counts: ArmCounts
+    minutes_per_run: float | None = None
 
 
 def pool(
@@ -64,41 +67,60 @@ def pool(
     return Dispersion(x2_sum / df_sum, df_sum, tuple(names)) if df_sum else None
 
 
-def records_to_json(records: Iterable[AaRecord]) -> dict[str, Any]:
-    """Return records as plain values, as the store and `--history` files hold them."""
+def minutes_per_run(
+    records: Iterable[AaRecord], *, host_class: str, workload_sha256: str
+) -> float | None:
+    """Return the mean host time of the runs of this host class and workload; None if unknown."""
+    timed = [
+        (record.minutes_per_run, len(record.counts.runs))
+        for record in records
+        if (record.host_class, record.workload_sha256) == (host_class, workload_sha256)
+        and record.minutes_per_run is not None
+    ]
+    runs = sum(count for _, count in timed)
+    return sum(minutes * count for minutes, count in timed) / runs if runs else None
+
+
+def record_to_json(record: AaRecord) -> dict[str, Any]:
+    """Return a record as plain values: one line of the history file."""
     return {
         "schema": SCHEMA,
-        "records": [
-            {
-                "name": record.name,
-                "host_class": record.host_class,
-                "workload_sha256": record.workload_sha256,
-                "runs": [
-                    {"bad": run.bad, "sessions": run.sessions, "boot": run.boot, "trial": run.trial}
-                    for run in record.counts.runs
-                ],
-            }
-            for record in records
+        "name": record.name,
+        "host_class": record.host_class,
+        "workload_sha256": record.workload_sha256,
+        "minutes_per_run": record.minutes_per_run,
+        "runs": [
+            {"bad": run.bad, "sessions": run.sessions, "boot": run.boot, "trial": run.trial}
+            for run in record.counts.runs
         ],
     }
 
 
-def records_from_json(value: Any) -> tuple[AaRecord, ...]:  # noqa: ANN401 - JSON of any shape comes in
-    """Return the records of a history file's values.
+def records_from_text(text: str) -> tuple[AaRecord, ...]:
+    """Return the records of a history file, one JSON object a line.
 
     Raises:
-        InputError: the value has not the form that `records_to_json` gives; says where.
+        InputError: a line is no record; says which one.
     """
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        raise _malformed("the file", f'it has no "schema": "{SCHEMA}"')
-    records = value.get("records")
-    if not isinstance(records, list):
-        raise _malformed("`records`", "it is not a list")
-    return tuple(_record(f"records[{i}]", record) for i, record in enumerate(records))
+    found = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise _malformed(f"line {number}", str(error)) from error
+            found.append(record_from_json(value, f"line {number}"))
+    return tuple(found)
 
 
-def _record(where: str, value: Any) -> AaRecord:  # noqa: ANN401 - JSON of any shape comes in
+def record_from_json(value: Any, where: str = "a line") -> AaRecord:  # noqa: ANN401 - JSON of any shape comes in
+    """Return the record that `record_to_json` wrote.
+
+    Raises:
+        InputError: the value is no record; `where` says which one.
+    """
     try:
+        _check_schema(value.get("schema"))
         runs = tuple(
             Run(
                 bad=_whole(run["bad"]),
@@ -108,9 +130,13 @@ def _record(where: str, value: Any) -> AaRecord:  # noqa: ANN401 - JSON of any s
             )
             for run in value["runs"]
         )
-        name = str(value["name"])
+        name, minutes = str(value["name"]), value.get("minutes_per_run")
         return AaRecord(
-            name, str(value["host_class"]), str(value["workload_sha256"]), ArmCounts(name, runs)
+            name,
+            str(value["host_class"]),
+            str(value["workload_sha256"]),
+            ArmCounts(name, runs),
+            None if minutes is None else float(minutes),
         )
     except InputError as error:
         raise _malformed(where, error.what) from error
@@ -118,6 +144,11 @@ def _record(where: str, value: Any) -> AaRecord:  # noqa: ANN401 - JSON of any s
         raise _malformed(where, f"it has no {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise _malformed(where, str(error)) from error
+
+
+def _check_schema(schema: object) -> None:
+    if schema != SCHEMA:
+        raise ValueError(f"its schema is {schema!r}, not {SCHEMA}")
 
 
 def _whole(value: object) -> int:

@@ -12,6 +12,8 @@ from fleetctl.cli.options import AsJson
 from fleetctl.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetctl.analysis.counts import ArmCounts, Run
     from fleetctl.analysis.effective import Difference
     from fleetctl.analysis.guards import GuardFacts
@@ -21,7 +23,20 @@ if TYPE_CHECKING:
 Counts = Annotated[str, typer.Option(metavar="BAD/SESSIONS,…", help="Its runs: 6/40,5/40,7/40.")]
 HistoryPath = Annotated[
     Path | None,
-    typer.Option(help="A/A history whose dispersion is used; a file that `fleetctl aa` wrote."),
+    typer.Option(
+        help="A/A history whose dispersion is used: `aa.jsonl` in the folder of runs.",
+        show_default=False,
+    ),
+]
+Records = Annotated[
+    list[str],
+    typer.Option(
+        "--record",
+        metavar="NAME",
+        help="A record of the history to use; may be repeated. Default: all.",
+        default_factory=list,
+        show_default=False,
+    ),
 ]
 Observers = Annotated[
     list[str],
@@ -52,6 +67,7 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     treatment: Counts,
     observer_on: Observers,
     changed: Changes,
+    record: Records,
     target: Annotated[str, typer.Option(help="Rate that counts as eliminated.")] = "1%",
     margin: Annotated[
         str | None,
@@ -91,7 +107,7 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
             looks=looks_of(looks),
         ),
         guards=facts,
-        history=None if history is None else dispersion_of(history),
+        history=None if history is None else dispersion_of(history, record),
     )
     report = document.build(verdict, differences=facts.differences)
     if as_json:
@@ -103,6 +119,7 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
 def power(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     baseline: Annotated[str, typer.Option(help="Rate of the control, such as 15%.")],
+    record: Records,
     target: Annotated[
         str | None, typer.Option(help="Treatment rate that should be seen, such as 5%.")
     ] = None,
@@ -124,7 +141,7 @@ def power(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from fleetctl.cli.data import print_json, print_lines
     from fleetctl.report import power as power_report
 
-    stored = None if history is None else dispersion_of(history)
+    stored = None if history is None else dispersion_of(history, record)
     if icc is None:
         icc = 0.0 if stored is None else correlation(stored.phi, [sessions])
     table = power_table(
@@ -262,30 +279,37 @@ def _arm_and_name(text: str) -> tuple[str | None, str]:
     return (arm, name) if colon and arm in ("control", "treatment") else (None, text)
 
 
-def dispersion_of(path: Path) -> Dispersion:
-    """Return the pooled dispersion of a history file.
+def dispersion_of(path: Path, names: Sequence[str] = ()) -> Dispersion:
+    """Return the pooled dispersion of a history file, or of the named records of it.
 
     Raises:
-        InputError: the file can't be read, is malformed, mixes hosts or workloads, or tells
-            nothing about dispersion.
+        InputError: the file can't be read, is malformed, has no such record, mixes hosts or
+            workloads, or tells nothing about dispersion.
     """
-    import json
+    from fleetctl.analysis.history import pool, records_from_text
 
-    from fleetctl.analysis.history import pool, records_from_json
-
-    fresh = "give the file that `fleetctl aa` wrote"
     try:
-        records = records_from_json(json.loads(path.read_text(encoding="utf-8")))
+        records = records_from_text(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"`--history` {path} can't be read", why=str(error), next_step=fresh
+            f"`--history` {path} can't be read",
+            why=str(error),
+            next_step="give the `aa.jsonl` that `fleetctl aa` wrote into the folder of runs",
         ) from error
+    known = [record.name for record in records]
+    if absent := [name for name in names if name not in known]:
+        raise InputError(
+            f"`--history` {path} has no record {absent[0]}",
+            why=f"it has {', '.join(known) or 'none'}",
+            next_step="correct --record",
+        )
+    records = tuple(record for record in records if record.name in (names or known))
     kinds = {(record.host_class, record.workload_sha256) for record in records}
     if len(kinds) > 1:
         raise InputError(
             f"`--history` {path} mixes host classes or workloads",
             why="dispersion is taken only from runs of the same host class and workload",
-            next_step="keep the records of one of them",
+            next_step="name the records of one of them with --record",
         )
     for host_class, workload in kinds:
         found = pool(records, host_class=host_class, workload_sha256=workload)

@@ -14,11 +14,19 @@ from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, 
 from fleetctl.cli.search import plan_search
 
 if TYPE_CHECKING:  # --help has to stay quick
-    from fleetctl.workflow.experiment import Asked
     from fleetctl.workflow.prepare import SitePlan
 
 Baseline = Annotated[
     str, typer.Option("--baseline", help="Expected corruption rate of the control, for the power.")
+]
+
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Minutes one run takes, for the host time; default: what A/A runs of its kind took.",
+        show_default=False,
+    ),
 ]
 
 
@@ -26,6 +34,7 @@ def plan(
     spec: SpecPath,
     inventory: InventoryPath = None,
     baseline: Baseline = "15%",
+    minutes_per_run: Minutes = None,
     runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -36,10 +45,13 @@ def plan(
     and the diff of both ends.
     """
     from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report import power as power_report
     from fleetctl.spec.bisect_kinds import search_kind
     from fleetctl.spec.kinds import is_matrix
+    from fleetctl.store.history import History
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
+    from fleetctl.workflow.outlook import power_of
     from fleetctl.workflow.reach import reached
     from fleetctl.workflow.site import sites_of
 
@@ -53,17 +65,20 @@ def plan(
         return
     asked = read(spec)
     fleet = the_inventory(inventory, console)
+    classes = {fleet.hosts[name].host_class for name in fleet.select(asked.job.target)}
+    power = power_of(asked.experiment, classes, expected, History(runs), minutes_per_run)
+    if not as_json:  # before any host is asked
+        print_lines(power_report.render(power).splitlines())
     with (
         edges(runs, console) as outside,
         reached(outside, fleet, asked.job.target) as hosts,
     ):
         plans = plan_all(outside, fleet, sites_of(hosts), asked.job)
-        power = _power_lines(asked, expected)
     if as_json:
-        print_json({"sites": [found.to_json() for found in plans], "power": power})
-        return
-    print_lines(power)
-    print_lines(_plan_lines(plans))
+        sites = [found.to_json() for found in plans]
+        print_json({"sites": sites, "power": power_report.as_json(power)})
+    else:
+        print_lines(_plan_lines(plans))
 
 
 def _plan_matrix(
@@ -90,13 +105,3 @@ def _plan_lines(plans: tuple[SitePlan, ...]) -> list[str]:
     from fleetctl.workflow.prepare import render
 
     return [line for found in plans for line in ("", *render(found))]
-
-
-def _power_lines(asked: Asked, baseline: float) -> list[str]:
-    """Return what this design can see."""
-    from fleetctl.analysis.power import Assumed, power_table
-    from fleetctl.report.power import render
-
-    sessions = asked.experiment.workload.sessions
-    table = power_table(baseline, Assumed(sessions), runs=asked.experiment.trials.runs)
-    return render(table).splitlines()

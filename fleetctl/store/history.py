@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetctl.analysis.counts import ArmCounts, Run
-from fleetctl.analysis.history import AaRecord
+from fleetctl.analysis.history import AaRecord, record_from_json, record_to_json
 from fleetctl.errors import FleetError
 from fleetctl.store.atomic import append_line, store_errors
 
-_AA = "aa.jsonl"
+AA_FILE = "aa.jsonl"
 _OBSERVERS = "observers.jsonl"
 _FIRM = ("eliminated", "reduced", "worse", "no_effect")
 
@@ -26,23 +25,11 @@ class History:
 
     def add_aa(self, record: AaRecord) -> None:
         """Remember runs of one unchanged arm."""
-        runs = [
-            {"bad": run.bad, "sessions": run.sessions, "boot": run.boot}
-            for run in record.counts.runs
-        ]
-        self._append(
-            _AA,
-            {
-                "name": record.name,
-                "host_class": record.host_class,
-                "workload_sha256": record.workload_sha256,
-                "runs": runs,
-            },
-        )
+        self._append(AA_FILE, record_to_json(record))
 
     def aa_records(self) -> tuple[AaRecord, ...]:
         """Return every A/A record, oldest first."""
-        found = (_aa_record(line) for line in self._lines(_AA))
+        found = (_aa_record(line) for line in self._lines(AA_FILE))
         return tuple(record for record in found if record is not None)
 
     def add_observer(self, name: str, verdict: str, run_id: str) -> None:
@@ -79,11 +66,6 @@ class History:
 def _aa_record(line: Mapping[str, Any]) -> AaRecord | None:
     """Return the record of a line; a foreign line must not cost a measured run its verdict."""
     try:
-        return AaRecord(
-            name=str(line["name"]),
-            host_class=str(line["host_class"]),
-            workload_sha256=str(line["workload_sha256"]),
-            counts=ArmCounts(str(line["name"]), tuple(Run(**run) for run in line["runs"])),
-        )
-    except (KeyError, TypeError, ValueError, FleetError):
+        return record_from_json(line)
+    except FleetError:
         return None

@@ -9,7 +9,7 @@ from fleetctl.analysis.history import AaRecord
 from fleetctl.spec.inventory import Inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.experiment import Asked
-from fleetctl.workflow.facts import arm_counts
+from fleetctl.workflow.facts import arm_counts, minutes_per_run
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
 from fleetctl.workflow.reach import reached
 from fleetctl.workflow.site import sites_of
@@ -33,11 +33,16 @@ def record_of(measured: Measured) -> tuple[AaRecord, ...]:
     """Return one record per host class, to be kept for later verdicts."""
     classes = sorted({(fact.host_class, fact.workload_sha256) for fact in measured.facts})
     return tuple(
-        AaRecord(
-            f"{measured.folder.run_id}/{host_class}",
-            host_class,
-            workload,
-            arm_counts([f for f in measured.facts if f.host_class == host_class], "control"),
-        )
-        for host_class, workload in classes
+        _record(measured, host_class, workload_sha256) for host_class, workload_sha256 in classes
+    )
+
+
+def _record(measured: Measured, host_class: str, workload_sha256: str) -> AaRecord:
+    facts = [fact for fact in measured.facts if fact.host_class == host_class]
+    return AaRecord(
+        f"{measured.folder.run_id}/{host_class}",
+        host_class,
+        workload_sha256,
+        arm_counts(facts, "control"),
+        minutes_per_run(facts),
     )

@@ -110,6 +110,18 @@ def arm_counts(facts: Sequence[TrialFacts], arm: str) -> ArmCounts:
     return ArmCounts(arm, tuple(runs))
 
 
+def minutes_per_run(facts: Sequence[TrialFacts]) -> float | None:
+    """Return the host time of one run, restarts between runs included; None without trials."""
+    sites: dict[str, list[TrialFacts]] = {}
+    for fact in facts:
+        sites.setdefault(fact.host, []).append(fact)
+    took_s = sum(
+        max(f.started_s + f.wall_s for f in made) - min(f.started_s for f in made)
+        for made in sites.values()
+    )
+    return took_s / len(facts) / 60 if facts else None
+
+
 def design_of(experiment: Experiment, *, post_hoc: bool = False) -> Design:
     """Return what the spec declared before the first run."""
     verdict, trials = experiment.verdict, experiment.trials

@@ -19,7 +19,13 @@ from fleetctl.spec.experiment import Experiment
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.experiment import Asked
-from fleetctl.workflow.facts import TrialFacts, arm_counts, effective_differences, in_order
+from fleetctl.workflow.facts import (
+    TrialFacts,
+    arm_counts,
+    effective_differences,
+    in_order,
+    minutes_per_run,
+)
 from fleetctl.workflow.judgement import judge_trials
 from fleetctl.workflow.looks import ORDER, decided_by
 
@@ -50,7 +56,7 @@ def judge_run(
         name=experiment.name,
         hypothesis=experiment.experiment.hypothesis,
         run_id=folder.run_id,
-        notes=(*notes, *_notes_of_looks(folder, experiment)),
+        notes=(*notes, *_notes_of_looks(folder, experiment), *_notes_of_caches(folder, experiment)),
     )
     write_report(folder, report, judgement)
     _remember(history, experiment, folder, ordered, guards, judgement)
@@ -78,6 +84,20 @@ def _notes_of_looks(folder: RunFolder, experiment: Experiment) -> list[str]:
     if late:
         notes.append(f"under way when the look decided, so not counted: {', '.join(late)}")
     return notes
+
+
+def _notes_of_caches(folder: RunFolder, experiment: Experiment) -> list[str]:
+    """Return where each arm kept its compiled kernels on each host."""
+    plans = folder.read_json("plan.json") if folder.has("plan.json") else []
+    notes = [
+        f"compiled kernels of {arm} on {host['host']}: {variable} {place}"
+        for site in plans
+        for host in site["hosts"]
+        for arm, found in host["arms"].items()
+        for variable, place in found.get("compiled_kernels", {}).items()
+    ]
+    shared = f"the arms shared the caches of compiled kernels: {experiment.jit.reason}"
+    return [*([shared] if experiment.jit.share else []), *notes]
 
 
 def write_report(folder: RunFolder, report: Report, judgement: Judgement) -> None:
@@ -115,5 +135,6 @@ def _remember(
         history.add_observer(guards.sole_observer, str(judgement.word), folder.run_id)
     if guards.differences == () and facts:
         counts = arm_counts([replace(fact, arm="control") for fact in facts], "control")
-        record = AaRecord(folder.run_id, facts[0].host_class, facts[0].workload_sha256, counts)
-        history.add_aa(record)
+        host_class, workload = facts[0].host_class, facts[0].workload_sha256
+        minutes = minutes_per_run(facts)
+        history.add_aa(AaRecord(folder.run_id, host_class, workload, counts, minutes))

@@ -1,9 +1,18 @@
 """Stored A/A runs lend their dispersion to matching experiments only."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from fleetctl.analysis.counts import arm
-from fleetctl.analysis.history import AaRecord, pool, records_from_json, records_to_json
+from fleetctl.analysis.history import (
+    AaRecord,
+    minutes_per_run,
+    pool,
+    record_to_json,
+    records_from_text,
+)
 from fleetctl.errors import InputError
 
 
@@ -37,34 +46,48 @@ def test_records_that_tell_nothing_are_left_out():
     assert pool(useless, host_class="h200", workload_sha256="w") is None
 
 
+def test_minutes_are_those_of_the_matching_runs():
+    timed = [
+        replace(record("mon", [3, 9]), minutes_per_run=2.0),
+        replace(record("tue", [1, 2, 3, 4]), minutes_per_run=5.0),
+        record("not noted", [5, 5]),
+        replace(record("other host", [0, 20], host_class="a100"), minutes_per_run=60.0),
+    ]
+
+    assert minutes_per_run(timed, host_class="h200", workload_sha256="w") == 4.0
+    assert minutes_per_run(timed, host_class="l4", workload_sha256="w") is None
+
+
+def text_of(*values):
+    return "\n".join(map(json.dumps, values))
+
+
 def test_records_survive_being_written_and_read():
-    records = (record("mon", [3, 9]),)
+    records = (record("mon", [3, 9]), replace(record("tue", [1]), minutes_per_run=1.5))
 
-    assert records_from_json(records_to_json(records)) == records
+    assert records_from_text(text_of(*map(record_to_json, records))) == records
+    assert records_from_text("\n\n") == ()
 
 
-GOOD = records_to_json([record("mon", [3, 9])])
+GOOD = record_to_json(record("mon", [3, 9]))
 
 
 @pytest.mark.parametrize(
-    ("value", "where"),
+    "wrong",
     [
-        ([], "the file"),
-        ({"schema": "fleetctl.history/9"}, "the file"),
-        ({**GOOD, "records": {}}, "`records`"),
-        ({**GOOD, "records": [{"name": "x"}]}, r"records\[0\]"),
-        ({**GOOD, "records": [*GOOD["records"], 7]}, r"records\[1\]"),
-        ({**GOOD, "records": [{**GOOD["records"][0], "runs": [{"bad": 1}]}]}, r"records\[0\]"),
-        (
-            {**GOOD, "records": [{**GOOD["records"][0], "runs": [{"bad": 9, "sessions": 1}]}]},
-            r"records\[0\]",
-        ),
-        (
-            {**GOOD, "records": [{**GOOD["records"][0], "runs": [{"bad": True, "sessions": 1}]}]},
-            r"records\[0\]",
-        ),
+        "{torn",
+        "[" * 100_000,
+        "7",
+        "[]",
+        text_of({**GOOD, "schema": "fleetctl.history/9"}),
+        text_of({"schema": GOOD["schema"], "name": "x"}),
+        text_of({**GOOD, "runs": [{"bad": 1}]}),
+        text_of({**GOOD, "runs": [{"bad": 9, "sessions": 1}]}),
+        text_of({**GOOD, "runs": [{"bad": True, "sessions": 1}]}),
+        text_of({**GOOD, "runs": {}}) + "x",
+        text_of({**GOOD, "minutes_per_run": "soon"}),
     ],
 )
-def test_a_malformed_history_is_refused_with_its_place(value, where):
-    with pytest.raises(InputError, match=where):
-        records_from_json(value)
+def test_a_malformed_history_is_refused_with_its_place(wrong):
+    with pytest.raises(InputError, match="line 2"):
+        records_from_text(f"{text_of(GOOD)}\n{wrong}\n")

@@ -8,10 +8,11 @@ import pytest
 import typer
 
 from fleetctl.analysis.counts import arm
-from fleetctl.analysis.history import AaRecord, records_to_json
+from fleetctl.analysis.history import AaRecord
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.judge import arm_of, judge, power
 from fleetctl.errors import InputError
+from fleetctl.store.history import AA_FILE, History
 
 CONTROL = ("--control", "6/40,5/40,7/40")
 STORY = (*CONTROL, "--treatment", "2/40,2/40,5/40")
@@ -38,9 +39,11 @@ def history(tmp_path):
     """Write an A/A history and return its path."""
 
     def write(*records):
-        path = tmp_path / "aa.json"
-        path.write_text(json.dumps(records_to_json(records)), encoding="utf-8")
-        return str(path)
+        store = History(tmp_path)
+        (tmp_path / AA_FILE).touch()
+        for each in records:
+            store.add_aa(each)
+        return str(tmp_path / AA_FILE)
 
     return write
 
@@ -146,6 +149,18 @@ def test_a_history_lends_its_dispersion_and_is_named(fleetctl, history):
     _, out, _ = fleetctl("judge", *STORY, "--history", path)
 
     assert "on 4 df from stored A/A runs: monday, tuesday" in out
+
+
+def test_a_history_of_several_hosts_is_used_record_by_record(fleetctl, history):
+    path = history(record("a", [3, 5, 4]), record("b", [9, 1], host_class="a100"))
+
+    _, out, _ = fleetctl("judge", *STORY, "--history", path, "--record", "a")
+    code, _, err = fleetctl("judge", *STORY, "--history", path, "--record", "c")
+
+    assert "on 2 df from stored A/A runs: a" in out
+    assert code == 3
+    assert "has no record c" in err
+    assert "it has a, b" in err
 
 
 @pytest.mark.parametrize(
