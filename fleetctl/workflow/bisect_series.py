@@ -176,7 +176,8 @@ def removal(place: str, found: bytes, by: str) -> PatchContent:
     text = b"".join(b"-" + line + b"\n" for line in kept)
     text += b"" if ends else b"\\ No newline at end of file\n"
     head = f"--- a/{place}\n+++ /dev/null\n@@ -1,{len(kept)} +0,0 @@\n".encode()
-    patch = Patch(source=f"{by}:remove {place}.diff", path=".")
+    # a removal is told by its header alone: only the digest says that it is this very file
+    patch = Patch(source=f"{by}:remove {place}.diff", path=".", base_sha256=sha256(found))
     return PatchContent(patch, {"": head + text})
 
 

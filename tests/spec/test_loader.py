@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import InputError
-from fleetctl.spec.loader import load_experiment, load_inventory, load_matrix
+from fleetctl.spec.loader import (
+    load_bisect,
+    load_experiment,
+    load_inventory,
+    load_matrix,
+    load_minimize,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 MINIMAL = '[experiment]\nname = "x"\ntarget = "decode"\n'
@@ -133,7 +139,8 @@ def test_a_group_of_unknown_hosts_is_refused(tmp_path):
     "path", sorted((REPOSITORY / "experiments").glob("*.toml")), ids=lambda p: p.name
 )
 def test_every_experiment_of_the_repository_loads(path):
-    loader = load_matrix if path.name.startswith("matrix") else load_experiment
+    loaders = {"matrix": load_matrix, "bisect": load_bisect, "minimize": load_minimize}
+    loader = loaders.get(path.stem.partition("_")[0], load_experiment)
 
     assert loader(path)
 
