@@ -24,7 +24,6 @@ class Behaviour:
     Attributes:
         mode: a name of `_MODES`, or `healthy`.
         from_round: rounds before it are answered healthily.
-        sessions: only sessions whose first order id is in it misbehave; empty means all.
         delay_s: between two pieces.
     """
 
@@ -152,6 +151,12 @@ class FakeOpenAI:
     async def do_rate_limited(self, *_: object) -> web.Response:
         error = {"error": {"message": "slow down", "code": 429}}
         return web.json_response(error, status=429, headers={"Retry-After": "1"})
+
+    async def do_storm(self, request: web.Request, asked: dict) -> web.StreamResponse:
+        """Every third request is too much for it."""
+        if len(self.behaviour.seen) % 3 == 0:
+            return await self.do_rate_limited()
+        return await self.send(request, asked, answer(asked))
 
     async def do_broken(self, *_: object) -> web.Response:
         return web.json_response({"error": {"message": "CUDA error"}}, status=500)

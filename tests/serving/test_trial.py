@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 import tracemalloc
@@ -12,6 +13,7 @@ import pytest
 from fleetctl.errors import Interrupted
 from fleetctl.serving.client import SESSION_BYTES
 from fleetctl.serving.load import TrialPlan
+from fleetctl.serving.null_server import Pace, null_server
 from fleetctl.serving.target import Target
 from fleetctl.serving.transcripts import TranscriptFailed, TranscriptFolder, read_transcripts
 from fleetctl.serving.trial import run_trial
@@ -111,6 +113,35 @@ def test_an_absent_server_is_infra_and_makes_the_trial_invalid_never_clean(tmp_p
     assert (result.counted, result.corrupted) == (0, 0)
     assert not result.is_valid
     assert "0/0 = n/a" in result.line()
+
+
+def test_a_storm_of_429_is_infra_where_it_strikes_and_nothing_is_asked_twice(serve, tmp_path):
+    server = serve(mode="storm", first_delay_s=0)
+    result = trial(server.url, tmp_path, sessions=20)
+    found = counts(result)
+    assert found.keys() == {"infra", "done"}
+    assert sum(found.values()) == 20
+    assert result.corrupted == 0
+    assert result.counted == found["done"]
+    lost = [session for session in result.outcomes if session.outcome == "infra"]
+    assert all("rate_limited" in session.flags for session in lost)
+    assert len(server.behaviour.seen) <= 60
+    assert len(recorded(tmp_path)) == 20
+
+
+def test_a_server_that_is_killed_costs_sessions_but_no_record(tmp_path):
+    with null_server(Pace(200, 50.0)) as url:
+        (server,) = multiprocessing.active_children()
+        killer = threading.Timer(0.7, server.kill)
+        killer.start()
+        result = trial(url, tmp_path, sessions=10, limits=Limits())
+        killer.join()
+    found = counts(result)
+    assert found.keys() <= {"error", "infra"}
+    assert sum(found.values()) == 10
+    assert (result.corrupted, len(recorded(tmp_path))) == (0, 10)
+    flags = {flag for session in result.outcomes for flag in session.flags}
+    assert flags <= {"stream_cut", "no_response", "connect_failed"}
 
 
 def test_a_server_that_sends_a_gigabyte_costs_a_bounded_amount_of_memory(serve, tmp_path):
