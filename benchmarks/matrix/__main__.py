@@ -1,8 +1,8 @@
 """Four hosts against one, two killed controllers, one power cut: does the matrix stand it?
 
-    python -m benchmarks.matrix DIR [--sleep 20] [--only speed|kills]
+    python -m benchmarks.matrix DIR [--sleep 20] [--runs 2] [--only speed|kills]
 
-`speed` runs the same matrix (16 cells x 2 runs, a workload that sleeps) on one host of a process
+`speed` runs the same matrix (16 cells x `--runs`, a workload that sleeps) on one host of a process
 lab and on four, and prints the ratio of their times. `kills` runs it on four, kills the controller
 twice with SIGKILL at random moments and cuts the power of a host once; --resume goes on. It then
 checks that every run counts once, that every host is byte for byte as it was, and that the planted
@@ -34,7 +34,7 @@ FACTORS = {
     "probe": ("SGLANG_DSV4_GE_DIFF", "0", "1"),
 }
 PLANTED = {"keys=l1", "overlap=l1", "probe=l1"}
-RUNS = 32
+CELLS = 16
 WANTED_RATIO = 3.0
 
 
@@ -44,6 +44,7 @@ class Bench:
 
     folder: Path
     sleep_s: float
+    runs: int
 
     @property
     def lab(self) -> Lab:
@@ -70,7 +71,7 @@ class Bench:
             ]
         argv = [sys.executable, str(ROOT / "benchmarks/matrix/trial.py"), str(self.sleep_s)]
         lines.append(f'[workload]\nkind = "command"\nsessions = 40\nargv = {json.dumps(argv)}')
-        lines.append('[trials]\nruns = 2\n[ready]\nsoak = "200ms"')
+        lines.append(f'[trials]\nruns = {self.runs}\n[ready]\nsoak = "200ms"')
         path = self.folder / f"{target}.toml"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
@@ -185,8 +186,8 @@ def checks(bench: Bench, before: dict[str, str]) -> Iterator[bool]:
     found = {
         f"every run counts once: {len(set(trials))} trials, {len(per_cell)} cells": len(set(trials))
         == len(trials)
-        == RUNS
-        and set(per_cell.values()) == {2},
+        == CELLS * bench.runs
+        and set(per_cell.values()) == {bench.runs},
         f"hosts as found: {', '.join(same)}": len(same) == len(before),
         f"the factors named are the planted ones: {', '.join(sorted(moved))}": moved == PLANTED,
     }
@@ -200,11 +201,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("--sleep", type=float, default=20.0, help="seconds of one trial")
+    options.add_argument("--runs", type=int, default=2, help="of each cell; kills need two")
     options.add_argument("--only", choices=("speed", "kills"))
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench(chosen.folder.resolve(), chosen.sleep)
+    bench = Bench(chosen.folder.resolve(), chosen.sleep, chosen.runs)
     bench.up()
     try:
         good = [] if chosen.only == "speed" else [kills(bench, chosen.seed)]
