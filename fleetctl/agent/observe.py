@@ -74,6 +74,7 @@ def _closed_kind(path: str) -> str:
 def _open_state(query: PathQuery, real_path: str, link: str | None, fd: int) -> PathState:
     found = os.fstat(fd)
     content = None
+    is_too_big = query.content and found.st_size > MAX_CONTENT_BYTES
     kind = "directory" if stat.S_ISDIR(found.st_mode) else "other"
     if stat.S_ISREG(found.st_mode):
         kind = "file"
@@ -85,7 +86,7 @@ def _open_state(query: PathQuery, real_path: str, link: str | None, fd: int) -> 
         kind=kind,
         link_target=link,
         sha256=None if content is None else hashlib.sha256(content).hexdigest(),
-        content=content if query.content and found.st_size <= MAX_CONTENT_BYTES else None,
+        content=content if query.content and not is_too_big else None,
         mode=stat.S_IMODE(found.st_mode),
         owner=_user(found.st_uid),
         group=_group(found.st_gid),
@@ -93,7 +94,12 @@ def _open_state(query: PathQuery, real_path: str, link: str | None, fd: int) -> 
         mtime_ns=found.st_mtime_ns,
         links=found.st_nlink,
         xattr_sha256=_xattr_digest(fd),
+        problem=_too_big(found.st_size) if kind == "file" and is_too_big else "",
     )
+
+
+def _too_big(size_bytes: int) -> str:
+    return f"it has {size_bytes} bytes, and {MAX_CONTENT_BYTES} is the most that is read of a file"
 
 
 def _xattr_digest(fd: int) -> str:

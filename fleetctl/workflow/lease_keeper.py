@@ -68,6 +68,7 @@ class LeaseKeeper:
         self._losses_known = host.transport.times_lost
         self._ended = threading.Event()
         self._lost: FleetError | None = None
+        self._lost_asleep = False
         self._transaction = ""
         self._is_kept = False
         self._may_be_kept = False
@@ -150,8 +151,12 @@ class LeaseKeeper:
 
         Either the connection broke, or this machine slept longer than the lease lasts.
         """
-        has_slept = self._elapsed() - self._renewed_s > self.request.length_s
-        return has_slept or self._host.transport.times_lost != self._losses_known
+        is_broken = self._host.transport.times_lost != self._losses_known
+        # once a lease is lost nobody renews it, and time says nothing any more
+        return is_broken or (self._has_slept() if self._lost is None else self._lost_asleep)
+
+    def _has_slept(self) -> bool:
+        return self._elapsed() - self._renewed_s > self.request.length_s
 
     def regain(self) -> None:
         """Bring the host back to as found and hold it anew, after we and it lost each other.
@@ -228,6 +233,7 @@ class LeaseKeeper:
         except LeaseHeld as lost:
             # by now it may have been given back on purpose, or another one taken
             if not self._ended.is_set() and request is self.request:
+                self._lost_asleep = self._has_slept()
                 self._lost = lost
         except HostError:
             # unreachable is not lost: the host decides, and the next renewal will tell

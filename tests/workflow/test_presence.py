@@ -1,5 +1,6 @@
 """Hosts that leave: who waits is told at once; who comes back is held anew, the rest is said."""
 
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -174,6 +175,27 @@ def test_a_machine_that_slept_past_its_lease_was_away(keeper, asleep_s):
     assert keeper.is_away
     with pytest.raises(ConnectionLost):
         keeper.check()
+
+
+def test_a_lease_that_somebody_ended_is_no_absence_however_late_it_is_noticed(host, asleep_s):
+    refused = threading.Event()
+
+    def renew(_lease, *, length_s):
+        refused.set()
+        raise LeaseHeld("the lease is gone", why="unlocked", next_step="")
+
+    host.renew = renew
+    with LeaseKeeper(
+        host, run_id="r", holder="h", purpose="p", length_s=1.0, elapsed=lambda: asleep_s[-1]
+    ) as keeper:
+        assert refused.wait(10)
+        while not keeper.is_disturbed:
+            refused.wait(0.01)
+        asleep_s.append(1000.0)
+
+        assert not keeper.is_away
+        with pytest.raises(LeaseHeld, match="the lease is gone"):
+            keeper.check()
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
