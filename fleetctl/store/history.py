@@ -28,9 +28,9 @@ class History:
         self._append(AA_FILE, record_to_json(record))
 
     def aa_records(self) -> tuple[AaRecord, ...]:
-        """Return every A/A record, oldest first."""
+        """Return every A/A record, oldest first; of two with one name only the later counts."""
         found = (_aa_record(line) for line in self._lines(AA_FILE))
-        return tuple(record for record in found if record is not None)
+        return tuple({record.name: record for record in found if record is not None}.values())
 
     def add_observer(self, name: str, verdict: str, run_id: str) -> None:
         """Remember what an observer's own trial said."""

@@ -9,7 +9,7 @@ from fleetctl.analysis.history import AaRecord
 from fleetctl.spec.inventory import Inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.experiment import Asked
-from fleetctl.workflow.facts import arm_counts, minutes_per_run
+from fleetctl.workflow.facts import arm_counts, minutes_per_run, undisturbed
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
 from fleetctl.workflow.reach import reached
 from fleetctl.workflow.site import sites_of
@@ -30,7 +30,7 @@ def run_aa(edges: Edges, inventory: Inventory, asked: Asked, *, runs: int) -> Me
 
 
 def record_of(measured: Measured) -> tuple[AaRecord, ...]:
-    """Return one record per host class, to be kept for later verdicts."""
+    """Return one record per host class, for later verdicts; disturbed trials are left out."""
     classes = sorted({(fact.host_class, fact.workload_sha256) for fact in measured.facts})
     return tuple(
         _record(measured, host_class, workload_sha256) for host_class, workload_sha256 in classes
@@ -43,6 +43,6 @@ def _record(measured: Measured, host_class: str, workload_sha256: str) -> AaReco
         f"{measured.folder.run_id}/{host_class}",
         host_class,
         workload_sha256,
-        arm_counts(facts, "control"),
+        arm_counts(undisturbed(facts), "control"),
         minutes_per_run(facts),
     )

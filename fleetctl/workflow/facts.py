@@ -91,6 +91,16 @@ def in_order(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
     return tuple(sorted(facts, key=lambda fact: fact.started_s))
 
 
+def undisturbed(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
+    """Return the trials whose spread says something about the service, and not about an accident.
+
+    A restart, a spoilt client or an unproven arm moves the rate of a run by itself.
+    """
+    return tuple(
+        fact for fact in facts if not (fact.disturbances or fact.void_because or fact.unproven)
+    )
+
+
 def arm_counts(facts: Sequence[TrialFacts], arm: str) -> ArmCounts:
     """Return one arm's runs, each with its place in the order over both arms."""
     runs = [

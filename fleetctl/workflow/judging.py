@@ -25,6 +25,7 @@ from fleetctl.workflow.facts import (
     effective_differences,
     in_order,
     minutes_per_run,
+    undisturbed,
 )
 from fleetctl.workflow.judgement import judge_trials
 from fleetctl.workflow.looks import ORDER, decided_by
@@ -133,8 +134,9 @@ def _remember(
     """Keep what later runs can learn from this one."""
     if guards.sole_observer is not None:
         history.add_observer(guards.sole_observer, str(judgement.word), folder.run_id)
-    if guards.differences == () and facts:
-        counts = arm_counts([replace(fact, arm="control") for fact in facts], "control")
-        host_class, workload = facts[0].host_class, facts[0].workload_sha256
+    sound = undisturbed(facts)
+    if guards.differences == () and sound:
+        counts = arm_counts([replace(fact, arm="control") for fact in sound], "control")
+        host_class, workload = sound[0].host_class, sound[0].workload_sha256
         minutes = minutes_per_run(facts)
         history.add_aa(AaRecord(folder.run_id, host_class, workload, counts, minutes))

@@ -183,6 +183,21 @@ def test_equal_arms_are_remembered_as_an_a_a_run_and_lend_their_dispersion(folde
     assert "from stored A/A runs: r" in report_of(later)
 
 
+@pytest.mark.parametrize("fault", ["disturbances", "void_because", "unproven"])
+def test_a_trial_that_met_with_an_accident_is_no_history(folder, fault):
+    equal = [
+        replace(f, processes=({"A": "1"},)) for f in trials("ABBA", {"A": [6, 5], "B": [7, 40]})
+    ]
+    equal[2] = replace(equal[2], **{fault: ("the unit was restarted",)})
+
+    judged(folder, equal, FLAG.replace('"0"', '"1"'), runs=2)
+    judged(folder, equal, FLAG.replace('"0"', '"1"'), runs=2)
+
+    (record,) = History(folder.path.parent).aa_records()
+    assert [run.bad for run in record.counts.runs] == [6, 7, 5]
+    assert record.minutes_per_run == pytest.approx(4 / 4 / 60)
+
+
 def test_a_history_of_another_workload_is_not_used(folder, tmp_path):
     same = {"A": [6, 2, 9, 5], "B": [7, 3, 5, 8]}
     equal = [
