@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import pwd
 import shutil
 import subprocess
 import time
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
 from fleetctl.agent.readers import find_readers, source_roots
 from fleetctl.transaction.code import CodeQuery, CodeReport, ModuleSource, ProcessCode
@@ -24,7 +25,7 @@ def report_code(query: CodeQuery, pids: Iterable[int]) -> CodeReport:
 
     Where none of them is a Python process, the query's interpreter answers as pid 0.
     """
-    found = [code for pid in pids if (code := _of_process(pid, query.modules)) is not None]
+    found = [code for pid in pids if (code := _of_process(pid, query)) is not None]
     if not found:
         found = [_of_inventory(query)]
     if not query.names:
@@ -33,7 +34,7 @@ def report_code(query: CodeQuery, pids: Iterable[int]) -> CodeReport:
     return CodeReport(query.unit, tuple(found), find_readers(query.names, roots), roots)
 
 
-def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
+def _of_process(pid: int, query: CodeQuery) -> ProcessCode | None:
     try:
         executable = os.readlink(f"/proc/{pid}/exe")
         directory = os.readlink(f"/proc/{pid}/cwd")
@@ -46,7 +47,7 @@ def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
         return None
     interpreter = _interpreter(pid, executable, directory, environment)
     options, main, path0 = _options(argv, directory)
-    asked = modules + ((main.split(".")[0],) if main and "/" not in main else ())
+    asked = query.modules + ((main.split(".")[0],) if main and "/" not in main else ())
     answer = _ask(interpreter, options, directory, environment, asked, path0)
     return ProcessCode(
         pid=pid,
@@ -55,8 +56,37 @@ def _of_process(pid: int, modules: tuple[str, ...]) -> ProcessCode | None:
         pycache_prefix=environment.get("PYTHONPYCACHEPREFIX", ""),
         main=main,
         started_s=started_s,
+        variables=tuple((n, environment[n]) for n in query.variables if n in environment),
+        libraries=_loaded(pid, query.libraries),
+        **_surroundings(os.stat(f"/proc/{pid}").st_uid, environment),
         **_answered(answer),
     )
+
+
+def _loaded(pid: int, libraries: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those packages of which a process has mapped a file: most have compiled parts."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as stream:
+            mapped = {os.fsdecode(line.split(None, 5)[5]) for line in stream if b" /" in line}
+    except OSError:
+        return ()
+    return tuple(name for name in libraries if any(f"/{name}/" in path for path in mapped))
+
+
+def _surroundings(uid: int, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return user, login name, home and temporary directory, as Python finds them."""
+    try:
+        entry = pwd.getpwuid(uid)
+        user, home = entry.pw_name, entry.pw_dir
+    except KeyError:
+        user, home = str(uid), "/"
+    named = (environment.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME"))
+    return {
+        "user": user,
+        "login": next((name for name in named if name), user),
+        "home": environment.get("HOME") or home,
+        "temp": environment.get("TMPDIR") or "/tmp",  # noqa: S108 - read, not written
+    }
 
 
 def _of_inventory(query: CodeQuery) -> ProcessCode:

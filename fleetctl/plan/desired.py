@@ -31,11 +31,13 @@ class Desired:
         files: at most one goal per path.
         unit: the service that has to run on them.
         notes: what the plan can't predict, said out loud.
+        lent: directories that the service may make and fill, and that go with the undo.
     """
 
     files: tuple[FileGoal, ...]
     unit: str
     notes: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
 
 def with_as_found(

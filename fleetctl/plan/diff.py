@@ -6,7 +6,13 @@ import difflib
 from collections.abc import Iterator
 
 from fleetctl.plan.planner import Change, Plan
-from fleetctl.transaction.step import MakeDirectory, ReloadUnits, RestartUnit, describe
+from fleetctl.transaction.step import (
+    LendDirectory,
+    MakeDirectory,
+    ReloadUnits,
+    RestartUnit,
+    describe,
+)
 
 
 def render_plan(plan: Plan) -> Iterator[str]:
@@ -18,7 +24,11 @@ def render_plan(plan: Plan) -> Iterator[str]:
     for change in plan.changes:
         yield ""
         yield from render_change(change)
-    rest = [s for s in plan.steps if isinstance(s, MakeDirectory | ReloadUnits | RestartUnit)]
+    rest = [
+        s
+        for s in plan.steps
+        if isinstance(s, MakeDirectory | LendDirectory | ReloadUnits | RestartUnit)
+    ]
     if rest:
         yield ""
     for step in rest:

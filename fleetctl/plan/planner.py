@@ -13,6 +13,7 @@ from fleetctl.transaction.image import ABSENT
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.transaction.step import (
     DEFAULT_STOP_DEADLINE_S,
+    LendDirectory,
     MakeDirectory,
     ReloadUnits,
     RemoveFile,
@@ -76,6 +77,7 @@ def plan_host(
     changes = [change for goal in desired.files if (change := _change(goal, observed))]
     prefixes = {goal.path: goal.bytecode_prefix for goal in desired.files}
     steps: list[Step] = list(_directories(changes, observed))
+    steps += [LendDirectory(path) for path in desired.lent]
     steps += [_step(change, observed[change.path], prefixes[change.path]) for change in changes]
     if any(change.path.startswith(_UNIT_FOLDERS) for change in changes):
         steps.append(ReloadUnits())

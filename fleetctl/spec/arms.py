@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetctl.errors import InputError
@@ -41,11 +41,14 @@ class Arm:
 
     Attributes:
         flags: name -> value, or None for "absent from the environment".
+        jit_shared_because: why it may use the caches of compiled kernels that others use; empty
+            where it gets its own.
     """
 
     name: str
     patches: tuple[PatchContent, ...] = ()
     flags: Mapping[str, str | None] = field(default_factory=dict)
+    jit_shared_because: str = ""
 
     @property
     def is_as_found(self) -> bool:
@@ -68,6 +71,17 @@ def arms_of(experiment: Experiment, spec_path: Path) -> Arms:
     Raises:
         InputError: a source is missing, or Python in it does not parse.
     """
+    arms = _arms_of(experiment, spec_path)
+    if not experiment.jit.share:
+        return arms
+    control, treatment = (
+        replace(arm, jit_shared_because=experiment.jit.reason)
+        for arm in (arms.control, arms.treatment)
+    )
+    return replace(arms, control=control, treatment=treatment)
+
+
+def _arms_of(experiment: Experiment, spec_path: Path) -> Arms:
     treatment = arm_from(
         "treatment", experiment.patch, flags_of(experiment.env), spec_path=spec_path
     )

@@ -319,6 +319,27 @@ class Ready(Value):
     stop: Duration = 90.0
 
 
+class Jit(Value):
+    """Directories in which libraries keep compiled kernels (Triton, Inductor, DeepGEMM, …).
+
+    Every arm that changes anything gets its own, unless it sets the variable itself.
+
+    Attributes:
+        share: let all arms use those of the host: no cold start, but one arm's kernels may then
+            run in the other.
+        reason: why that is right here, for the report.
+    """
+
+    share: bool = False
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _has_reason(self) -> Jit:
+        if self.share and not self.reason.strip():
+            raise ValueError("`share = true` needs a `reason`, which the report will show")
+        return self
+
+
 class Head(Value):
     """Name, reason and target.
 
@@ -349,6 +370,7 @@ class Experiment(Value):
         verdict: what is judged.
         ready: readiness in layers.
         lease: how long a host waits for us before it restores itself.
+        jit: whether arms may share caches of compiled kernels.
     """
 
     experiment: Head
@@ -361,6 +383,7 @@ class Experiment(Value):
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
     lease: Duration = 60.0
+    jit: Jit = Jit()
 
     _flags = field_validator("env")(checked_flags)
 

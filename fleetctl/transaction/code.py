@@ -16,6 +16,8 @@ class CodeQuery:
         interpreter: who is asked where no process of the unit runs.
         directory: where it is asked from then; also searched for readers of `names`.
         names: environment variables: which source files of the service mention them?
+        variables: environment variables whose values in each process are wanted.
+        libraries: packages: which of them has each process loaded?
     """
 
     unit: str
@@ -23,6 +25,8 @@ class CodeQuery:
     interpreter: str
     directory: str
     names: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,12 @@ class ProcessCode:
         started_s: when the process was started, wall clock of the host; 0 for pid 0.
         modules: one answer per module asked for.
         problem: why it could not be asked.
+        variables: (name, value) of the environment variables asked for that it has.
+        libraries: those of the packages asked for of which it has mapped a file.
+        user: whose process it is.
+        login: what it takes for its user's name, from its environment or the user database.
+        home: its home directory, likewise.
+        temp: its directory for temporary files.
     """
 
     pid: int
@@ -84,6 +94,12 @@ class ProcessCode:
     started_s: float
     modules: tuple[ModuleSource, ...]
     problem: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    libraries: tuple[str, ...] = ()
+    user: str = ""
+    login: str = ""
+    home: str = ""
+    temp: str = "/tmp"  # noqa: S108 - where Python looks first, nothing is written here
 
 
 @dataclass(frozen=True)

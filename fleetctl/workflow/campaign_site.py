@@ -236,7 +236,9 @@ def _hold_host(stack: ExitStack, held: HeldSite, host: HostPlan) -> Prepared:
     held.folder.record(
         held.edges.clock.now_s(), "held", host=host.reached.name, lease=keeper.request.id
     )
-    return Prepared(host.reached, keeper, host.plans, held.plan.arms, host.wanted, host.within)
+    return Prepared(
+        host.reached, keeper, host.plans, held.plan.arms, host.wanted, host.within, host.own_flags
+    )
 
 
 def _check_as_found(host: HostPlan) -> None:

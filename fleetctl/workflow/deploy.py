@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.errors import ApplyFailed
 from fleetctl.plan.patches import module_paths, modules_of
@@ -21,7 +21,7 @@ from fleetctl.serving.proof import (
 from fleetctl.spec.arms import Arm, PatchContent
 from fleetctl.spec.experiment import Ready
 from fleetctl.transaction.code import CodeReport
-from fleetctl.transaction.snapshot import UnitReport
+from fleetctl.transaction.snapshot import Process, UnitReport
 from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.observe import code_query
@@ -41,6 +41,7 @@ class Prepared:
         arms: by name; their union decides which flags and files are read back.
         wanted: by arm name: sha256 of every file any arm touches, as that arm has it.
         within: directories that no step may leave.
+        own_flags: by arm name: variables of its own caches, which count as no difference.
     """
 
     host: Reached
@@ -49,6 +50,7 @@ class Prepared:
     arms: Mapping[str, Arm]
     wanted: Mapping[str, Mapping[str, str]]
     within: tuple[str, ...]
+    own_flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,16 @@ def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) ->
         require(found, one.host.name)
         proof += found
         patches |= _live_patches(one, read.code)
-        processes += [dict(process.flags) for process in read.unit.processes]
+        processes += [_declared(one, process) for process in read.unit.processes]
         boots.append(read.unit.invocation)
     edges.talk.say(f"{site.name}: proven: {len(proof.shown)} fact(s) about what runs")
     return Deployed(arm, "+".join(boots), patches, tuple(processes), proof)
+
+
+def _declared(one: Prepared, process: Process) -> Mapping[str, str]:
+    """Return the flags of a process that some arm names."""
+    named = {name for arm in one.arms.values() for name in arm.flags}
+    return {name: value for name, value in process.flags if name in named}
 
 
 @dataclass(frozen=True)
@@ -129,11 +137,12 @@ class _ReadBack:
 def _read_back(one: Prepared) -> _ReadBack:
     host = one.host
     arms = tuple(one.arms.values())
-    names = sorted({name for arm in arms for name in arm.flags})
+    names = {name for arm in arms for name in arm.flags}
+    names |= {name for own in one.own_flags.values() for name in own}
     markers = any(content.patch.marker for arm in arms for content in arm.patches)
     log = host.agent.log(host.host.unit, most_lines=_LOG_LINES).lines if markers else ()
     return _ReadBack(
-        unit=host.agent.unit(host.host.unit, flags=names, log_lines=0),
+        unit=host.agent.unit(host.host.unit, flags=sorted(names), log_lines=0),
         code=host.agent.code(code_query(host, arms)),
         log=tuple((line.pid, line.text) for line in log),
         own_view=_own_view(host),
@@ -151,11 +160,12 @@ def _own_view(host: Reached) -> Mapping[str, object]:
 
 def _prove(one: Prepared, read: _ReadBack, arm: str) -> Proof:
     wanted = one.arms[arm]
+    flags = {**wanted.flags, **one.own_flags.get(arm, {})}
     pids = [process.pid for process in read.code.processes if process.pid]
     markers = [content.patch.marker for content in wanted.patches if content.patch.marker]
     return (
-        prove_flags(read.unit, wanted.flags)
-        + prove_own_view(wanted.flags, read.own_view)
+        prove_flags(read.unit, flags)
+        + prove_own_view(flags, read.own_view)
         + prove_code(read.code, _expected(one, read.code, arm))
         + prove_markers(read.log, markers, pids)
     )

@@ -19,14 +19,14 @@ from fleetctl.errors import EditRefused
 from fleetctl.plan.desired import FileGoal
 from fleetctl.transaction.snapshot import PathQuery, Query, UnitState
 from fleetctl.workflow.edges import Reached
-from fleetctl.workflow.observe import HostView, look
+from fleetctl.workflow.observe import look
 
 # a script that sources a script that sources a script …
 _MOST_ROUNDS = 6
 
 
 def flag_goals(
-    host: Reached, flags: Mapping[str, str | None], view: HostView
+    host: Reached, flags: Mapping[str, str | None], sources: Sources
 ) -> tuple[FileGoal, ...]:
     """Return the files whose edit gives the service exactly these flags.
 
@@ -35,7 +35,6 @@ def flag_goals(
     """
     if not flags:
         return ()
-    sources = sources_of(host, view.unit)
     try:
         edits = plan_edits(sources, flags, system_parser())
     except EditRefused as refused:

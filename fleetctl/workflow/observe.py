@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleetctl.errors import DriftError
+from fleetctl.plan.jit import LIBRARIES, VARIABLES
 from fleetctl.plan.patches import modules_of, target_paths
 from fleetctl.plan.planner import content_of, parents_of
 from fleetctl.spec.arms import Arm
@@ -93,6 +94,8 @@ def code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
         interpreter=host.host.python,
         directory=host.host.tree,
         names=tuple(sorted(names)),
+        variables=VARIABLES,
+        libraries=LIBRARIES,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from fleetctl.errors import InputError, LeaseHeld
+from fleetctl.environment.sources import Sources
+from fleetctl.errors import EditRefused, InputError, LeaseHeld
 from fleetctl.plan.desired import Desired, FileGoal, with_as_found
 from fleetctl.plan.diff import render_plan
+from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
 from fleetctl.plan.patches import goals_of
 from fleetctl.plan.planner import Plan, plan_host, sha256
 from fleetctl.spec.arms import Arm
@@ -19,9 +21,14 @@ from fleetctl.transaction.outcome import Finding, StagedFile
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.transaction.step import describe
 from fleetctl.workflow.edges import Edges, Reached
-from fleetctl.workflow.flags import flag_goals
+from fleetctl.workflow.flags import flag_goals, sources_of
 from fleetctl.workflow.observe import HostView, look, observe
 from fleetctl.workflow.site import Site
+
+_SHARE = (
+    "; or let the arms share the caches of compiled kernels: "
+    "`[jit]` with `share = true` and a `reason`"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class HostPlan:
         touched: every file any arm touches, as found.
         plans: by arm name.
         wanted: by arm name: path -> sha256 of what that arm has there.
+        caches: by arm name: where it keeps its compiled kernels.
     """
 
     reached: Reached
@@ -40,6 +48,12 @@ class HostPlan:
     touched: Mapping[str, PathState]
     plans: Mapping[str, Plan]
     wanted: Mapping[str, Mapping[str, str]]
+    caches: Mapping[str, ArmCaches] = field(default_factory=dict)
+
+    @property
+    def own_flags(self) -> Mapping[str, Mapping[str, str]]:
+        """By arm name: the variables by which it gets caches of its own."""
+        return {arm: found.flags for arm, found in self.caches.items()}
 
     @property
     def within(self) -> tuple[str, ...]:
@@ -100,14 +114,18 @@ def plan_site(site: Site, arms: Sequence[Arm], ready: Ready) -> SitePlan:
 def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
     view = observe(host, arms)
     _refuse_held(host, view)
-    goals = {arm.name: _goals(host, arm, view) for arm in arms}
+    maker = _GoalMaker(host, view, sources_of(host, view.unit))
+    own = maker.caches(arms)
+    goals = {arm.name: maker.goals(arm, own[arm.name].flags) for arm in arms}
     paths = sorted({goal.path for found in goals.values() for goal in found})
-    touched = look(host, paths)
+    lent = sorted({path for caches in own.values() for path in caches.flags.values()})
+    touched = look(host, [*paths, *lent])
     as_found = {path: _content(touched[path]) for path in paths}
     plans, wanted = {}, {}
     for arm in arms:
         files = with_as_found(goals[arm.name], as_found)
-        desired = Desired(files, host.host.unit, _notes(arm, view))
+        # lent in every arm, so that what one has compiled outlives the other's turn
+        desired = Desired(files, host.host.unit, _notes(arm, view), tuple(lent))
         plans[arm.name] = plan_host(
             host.name,
             desired,
@@ -117,26 +135,62 @@ def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
             restart_always=True,
         )
         wanted[arm.name] = {f.path: sha256(f.content) for f in files if f.content is not None}
-    return HostPlan(host, view, touched, plans, wanted)
+    return HostPlan(host, view, touched, plans, wanted, own)
 
 
-def _goals(host: Reached, arm: Arm, view: HostView) -> tuple[FileGoal, ...]:
-    goals = [
-        goal
-        for content in arm.patches
-        for goal in goals_of(host.name, host.host, content, view.code, view.read)
-    ]
-    goals += flag_goals(host, arm.flags, view)
-    seen: dict[str, FileGoal] = {}
-    for goal in goals:
-        if goal.path in seen:
-            raise InputError(
-                f"{arm.name} changes {goal.path} twice on {host.name}",
-                why=f"{seen[goal.path].why}, and {goal.why}",
-                next_step="let one patch or flag change a file",
+@dataclass(frozen=True)
+class _GoalMaker:
+    """Turns the arms into files of one host."""
+
+    host: Reached
+    view: HostView
+    sources: Sources
+
+    def caches(self, arms: Sequence[Arm]) -> dict[str, ArmCaches]:
+        """Return where each arm keeps its compiled kernels."""
+        in_use = caches_in_use(self.view.code)
+        plain = {arm.name: self.goals(arm, {}) for arm in arms} if in_use else {}
+        paths = {goal.path for found in plain.values() for goal in found}
+        seen = look(self.host, [*paths, *(cache.directory for cache in in_use)])
+        return {
+            arm.name: caches_of(
+                arm,
+                [g for g in plain.get(arm.name, ()) if g.content != _content(seen[g.path])],
+                in_use,
+                seen,
             )
-        seen[goal.path] = goal
-    return tuple(seen.values())
+            for arm in arms
+        }
+
+    def goals(self, arm: Arm, own: Mapping[str, str]) -> tuple[FileGoal, ...]:
+        """Return the files of an arm; `own` holds the variables of its own caches."""
+        name, host = self.host.name, self.host.host
+        goals = [
+            goal
+            for content in arm.patches
+            for goal in goals_of(name, host, content, self.view.code, self.view.read)
+        ]
+        goals += self._flags(arm.flags, own)
+        seen: dict[str, FileGoal] = {}
+        for goal in goals:
+            if goal.path in seen:
+                raise InputError(
+                    f"{arm.name} changes {goal.path} twice on {name}",
+                    why=f"{seen[goal.path].why}, and {goal.why}",
+                    next_step="let one patch or flag change a file",
+                )
+            seen[goal.path] = goal
+        return tuple(seen.values())
+
+    def _flags(
+        self, flags: Mapping[str, str | None], own: Mapping[str, str]
+    ) -> tuple[FileGoal, ...]:
+        try:
+            return flag_goals(self.host, {**flags, **own}, self.sources)
+        except EditRefused as refused:
+            if own:
+                refused.next_step += _SHARE
+            raise
 
 
 def _content(state: PathState) -> bytes | None:
@@ -198,7 +252,8 @@ def render(plan: SitePlan) -> list[str]:
     lines: list[str] = []
     for host in plan.hosts:
         for arm, found in host.plans.items():
-            lines += [f"== {arm} on {host.reached.name}", *render_plan(found), ""]
+            lines += [f"== {arm} on {host.reached.name}", *render_plan(found)]
+            lines += [*host.caches.get(arm, NO_CACHES).lines(), ""]
     return lines
 
 
@@ -211,6 +266,7 @@ def _host_json(host: HostPlan) -> dict[str, Any]:
                 "files": {change.path: change.why for change in plan.changes},
                 "diff": list(render_plan(plan)),
                 "cannot_predict": list(plan.notes),
+                "compiled_kernels": host.caches.get(arm, NO_CACHES).directories,
             }
             for arm, plan in host.plans.items()
         },

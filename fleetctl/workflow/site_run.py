@@ -16,7 +16,6 @@ from fleetctl.errors import (
     Interrupted,
     LeaseHeld,
     NotRestored,
-    RestoreConflict,
     StoreError,
 )
 from fleetctl.serving.calibrate import calibrate
@@ -37,6 +36,8 @@ from fleetctl.workflow.telling import gravest_of, tell
 
 _ATTEMPTS = 2
 _MOST_ABSENCES = 3
+# what is said of a failure before all hosts were seen to be as found
+_NOW_RESTORED = (ExitCode.REFUSED, ExitCode.FAILED_NOT_RESTORED, ExitCode.CONFLICT)
 
 
 class Ending(Protocol):
@@ -116,11 +117,11 @@ class SiteRun:
             failed.__cause__ = error
         left = self._what_is_left(failed)
         if left:
-            if failed is not None and failed not in left:
+            if failed is not None:
                 tell(self.edges.talk, f"{self.plan.site.name} failed", failed)
             raise gravest_of(self.edges.talk, left) from failed
         if failed is not None:
-            if self._has_changed and failed.exit_code is ExitCode.REFUSED:
+            if self._has_changed and failed.exit_code in _NOW_RESTORED:
                 failed.exit_code = ExitCode.FAILED_RESTORED
             raise failed
 
@@ -128,9 +129,9 @@ class SiteRun:
         """Look at every host that is to be as found again; return what is left to do on some."""
         if self.kept or (failed is not None and not self._has_changed):
             return []
-        if isinstance(failed, NotRestored | RestoreConflict):
-            return [failed]
-        left = what_is_left(self.edges, self._keepers, self._resume, self.patience_s)
+        # who said that a host is not back has waited for it already; now reality decides
+        patience_s = 0.0 if isinstance(failed, NotRestored) else self.patience_s
+        left = what_is_left(self.edges, self._keepers, self._resume, patience_s)
         names = [keeper.name for keeper in left]
         errors = list(left.values())
         for host in self.plan.hosts:
@@ -216,7 +217,15 @@ class SiteRun:
         )
         self._keepers.append(keeper)
         self._record("held", host=host.reached.name, lease=keeper.request.id)
-        return Prepared(host.reached, keeper, host.plans, self.plan.arms, host.wanted, host.within)
+        return Prepared(
+            host.reached,
+            keeper,
+            host.plans,
+            self.plan.arms,
+            host.wanted,
+            host.within,
+            host.own_flags,
+        )
 
     def _trial(self, prepared: Sequence[Prepared], slot: Slot, edges: Edges) -> None:
         """Make one trial; a trial that our own client spoilt is made once more.

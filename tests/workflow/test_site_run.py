@@ -57,7 +57,13 @@ def site_plan(agent):
     reached = SimpleNamespace(name="a", host=host, agent=agent, transport=transport)
     unit = SimpleNamespace(properties={}, unit="u")
     found = SimpleNamespace(
-        reached=reached, touched={}, plans={}, wanted={}, within=(), view=SimpleNamespace(unit=unit)
+        reached=reached,
+        touched={},
+        plans={},
+        wanted={},
+        within=(),
+        own_flags={},
+        view=SimpleNamespace(unit=unit),
     )
     site = SimpleNamespace(name="a", machine="a", hosts=(reached,), entry=reached)
     return SimpleNamespace(site=site, arms={}, hosts=(found,))
@@ -195,3 +201,18 @@ def test_what_failed_first_is_told_beside_a_host_that_is_not_back(edges, folder,
         run.run()
 
     assert edges.talk.lines == ["a failed: it hangs: no answer", "  hint: look at its log"]
+
+
+def test_a_host_that_came_back_after_all_is_called_restored(edges, folder, monkeypatch):
+    def not_back(*_):
+        raise NotRestored("a is not back", why="its disk was full", next_step="make room")
+
+    monkeypatch.setattr(SiteRun, "_trial", not_back)
+    run = site_run(edges, folder, site_plan(Agent()), _has_changed=True)
+    run.slots = ("one",)
+
+    with pytest.raises(NotRestored) as failed:
+        run.run()
+
+    assert failed.value.exit_code is ExitCode.FAILED_RESTORED
+    assert edges.talk.lines == ["a: restored: 0 file(s) and the unit are as found"]

@@ -305,8 +305,8 @@ class _Chooser:
         if self.wanted is not None:
             text = f"{self.name}={shell_quoted(self.wanted)} "
             text = self.seen.reading.inside.written(text)
-            offset = command.words[0].start if self.read_by_prefix() else command.start
-            splice = Splice(offset, offset, bytes_of(text), order=1)
+            place = command.words[0].start if self.read_by_prefix() else command.start
+            splice = Splice(place, place, bytes_of(text), order=1)
             yield self.candidate("put before the command", splice)
             return
         offset = self.program_start(command)
