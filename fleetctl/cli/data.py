@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 from collections.abc import Iterable
 
 from fleetctl.errors import ExitCode, StoreError
+
+# a pipe without a reader, and a terminal that was closed
+_NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -30,10 +34,10 @@ def _print(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        forget_reader()
     except OSError as error:
         forget_reader()
+        if error.errno in _NOBODY_READS:
+            return
         raise StoreError(
             "the answer could not be written",
             why=f"stdout: {error.strerror}",

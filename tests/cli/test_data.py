@@ -41,3 +41,19 @@ def test_a_terminal_without_unicode_gets_every_line():
 
     assert done.returncode == 7
     assert done.stdout.splitlines()[19999] == r"line 19999 \u2713"
+
+
+def test_a_terminal_that_was_closed_changes_no_exit_code():
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import sys\nsys.stdin.readline()\n{PRINT}"],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(theirs)
+    os.close(ours)
+    _, said = process.communicate("\n")
+
+    assert (process.returncode, said) == (7, "")
