@@ -10,6 +10,7 @@ import pytest
 
 from fleetctl.clock import SystemClock
 from fleetctl.errors import InputError, Interrupted
+from fleetctl.serving import command
 from fleetctl.serving.command import CommandTrial, run_command
 from fleetctl.serving.target import Target
 from fleetctl.trial.workload import CommandWorkload
@@ -72,7 +73,10 @@ def test_a_failing_program_is_void_with_its_exit_code_and_last_words(tmp_path, s
     assert f"exit code {code}" in found.invalid_because[0]
 
 
-def test_an_overrun_program_is_killed_with_its_children_even_when_it_ignores_sigterm(tmp_path):
+def test_an_overrun_program_is_killed_with_its_children_even_when_it_ignores_sigterm(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(command, "KILL_AFTER_S", 0.3)
     script = f"""
         import signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
