@@ -36,13 +36,9 @@ def check(spec: SpecPath, as_json: AsJson = False) -> None:
 
 def _check_matrix(spec: Path, as_json: bool) -> None:
     from fleetctl.cli.data import print_json, print_lines
-    from fleetctl.spec.arms import arm_from, flags_of
-    from fleetctl.spec.loader import load_matrix
+    from fleetctl.workflow.matrix import read_matrix
 
-    matrix = load_matrix(spec)
-    cells = matrix.cells()
-    for cell in cells:
-        arm_from(cell.name, cell.patches, flags_of(dict(cell.env)), spec_path=spec)
+    cells = read_matrix(spec).cells
     if as_json:
         names = [{"cell": cell.name, "digest": cell.digest} for cell in cells]
         print_json({"spec": str(spec), "ok": True, "cells": names})

@@ -58,7 +58,7 @@ def plan(
     console = Console()
     expected = share_of("--baseline", baseline, is_open=True)
     if is_matrix(spec):
-        _plan_matrix(spec, inventory, runs, expected, as_json=as_json)
+        _plan_matrix(spec, inventory, runs, expected, minutes_per_run, as_json=as_json)
         return
     if search_kind(spec) is not None:
         plan_search(spec, inventory, runs, expected, as_json=as_json)
@@ -82,7 +82,13 @@ def plan(
 
 
 def _plan_matrix(
-    spec: Path, inventory: Path | None, runs: Path, expected: float, *, as_json: bool
+    spec: Path,
+    inventory: Path | None,
+    runs: Path,
+    expected: float,
+    minutes: float | None,
+    *,
+    as_json: bool,
 ) -> None:
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.report.matrix_plan import as_json as plan_json
@@ -94,7 +100,7 @@ def _plan_matrix(
     asked = read_matrix(spec)
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
-        found = plan_matrix(outside, fleet, asked, expected)
+        found = plan_matrix(outside, fleet, asked, expected, minutes_per_run=minutes)
     if as_json:
         print_json(plan_json(found))
     else:

@@ -105,7 +105,7 @@ def time_lines(plan: MatrixPlan) -> list[str]:
     """Return how long it takes, block by block."""
     if plan.run_s is None:
         return ["host time: unknown until a first run of this matrix has been made"]
-    lines = [f"one run takes about {_spelled(plan.run_s)} of host time, as measured before"]
+    lines = [f"one run takes about {_spelled(plan.run_s)} of host time"]
     return lines + [
         f"{block.name}: {count(block.left, 'run')} left, {block.at_once} at once: about "
         f"{_spelled(block.wall_s)}"

@@ -22,6 +22,7 @@ from fleetctl.spec.cells import (
 from fleetctl.spec.experiment import (
     Flags,
     Head,
+    Jit,
     Name,
     Observer,
     Patch,
@@ -155,6 +156,7 @@ class Matrix(Value):
         verdict: as in an experiment.
         ready: as in an experiment.
         lease: as in an experiment.
+        jit: as in an experiment.
     """
 
     experiment: Head
@@ -168,6 +170,7 @@ class Matrix(Value):
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
     lease: Duration = 60.0
+    jit: Jit = Jit()
 
     _flags = field_validator("env")(checked_flags)
 

@@ -100,13 +100,15 @@ def read_matrix(path: Path) -> AskedMatrix:
     services: dict[str, Cell] = {}
     for cell in cells:
         services.setdefault(cell.service, cell)
-    arms = [
-        arm_from(name, cell.patches, flags_of(dict(cell.env)), spec_path=path)
-        for name, cell in services.items()
-    ]
+    arms = [_arm(matrix, name, cell, path) for name, cell in services.items()]
     asked = AskedMatrix(path, matrix, cells, job_of(matrix, path, arms, kind="matrix"))
     _refuse_equal(asked, ((cell, (asked.digest(cell, ""),)) for cell in cells), "in their content")
     return asked
+
+
+def _arm(matrix: Matrix, name: str, cell: Cell, path: Path) -> Arm:
+    arm = arm_from(name, cell.patches, flags_of(dict(cell.env)), spec_path=path)
+    return replace(arm, jit_shared_because=matrix.jit.reason) if matrix.jit.share else arm
 
 
 def refuse_equal_on_host(asked: AskedMatrix, plan: SitePlan) -> None:

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetctl.analysis.matrix_power import main_effect_power
@@ -40,9 +40,21 @@ class Earlier:
 
 
 def plan_matrix(
-    edges: Edges, inventory: Inventory, asked: AskedMatrix, baseline_rate: float
+    edges: Edges,
+    inventory: Inventory,
+    asked: AskedMatrix,
+    baseline_rate: float,
+    *,
+    minutes_per_run: float | None = None,
 ) -> MatrixPlan:
     """Return what a matrix would do; hosts are looked at, nothing is changed.
+
+    Args:
+        edges: the outside world.
+        inventory: with the hosts of the target.
+        asked: the matrix.
+        baseline_rate: assumed for the power.
+        minutes_per_run: of host time; None takes what an earlier run of the matrix took.
 
     Raises:
         FleetError: as for `look_at_sites`.
@@ -50,6 +62,8 @@ def plan_matrix(
     looked = look_at_sites(edges, inventory, asked)
     runs = cell_runs(asked, inventory)
     earlier = earlier_results(edges.runs, asked.matrix.experiment.name, runs)
+    if minutes_per_run is not None:
+        earlier = replace(earlier, run_s=60 * minutes_per_run)
     assumed = Assumed(asked.matrix.workload.sessions, alpha=asked.matrix.verdict.alpha)
     fraction = asked.fraction
     names = [factor.name for factor in asked.matrix.factor]

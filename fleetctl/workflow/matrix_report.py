@@ -20,6 +20,9 @@ from fleetctl.workflow.facts import TrialFacts, arm_counts
 from fleetctl.workflow.judgement import matching_dispersion
 from fleetctl.workflow.matrix import AskedMatrix
 
+# the critical value of F(1, 6) is 1.6 times that of chi-square, that of F(1, 2) five times
+_ENOUGH_DF = 6
+
 
 @dataclass(frozen=True)
 class Counted:
@@ -125,19 +128,22 @@ def _effects(
     """Return cells and effects, with the finest blocks that the model can bear.
 
     Host and boot, hosts, or sets of equal hosts: a cell that was measured on one host only can't
-    be told from that host.
+    be told from that host, and blocks that eat up the degrees of freedom leave no test.
     """
     failure = ""
-    shown = cells_by(asked, counted, {one.facts.trial: one.facts.host for one in counted})
+    found: list[MatrixEffects] = []
     for blocked_by, blocks in _blockings(counted):
         cells = cells_by(asked, counted, blocks)
         try:
             effects = matrix_effects(factors, cells, asked.matrix.matrix.interactions, history)
         except InputError as error:
             failure = failure or str(error)
-        else:
-            return shown, replace(effects, blocked_by=blocked_by), ""
-    return shown, None, failure
+            continue
+        found.append(replace(effects, blocked_by=blocked_by))
+        if effects.method != "firth" or effects.df >= _ENOUGH_DF:
+            break
+    shown = cells_by(asked, counted, {one.facts.trial: one.facts.host for one in counted})
+    return (shown, found[-1], "") if found else (shown, None, failure)
 
 
 def _blockings(counted: Sequence[Counted]) -> Iterable[tuple[str, dict[str, str]]]:
