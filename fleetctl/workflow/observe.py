@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fleetctl.errors import DriftError
 from fleetctl.plan.jit import LIBRARIES, VARIABLES
-from fleetctl.plan.patches import modules_of, target_paths
+from fleetctl.plan.patches import files_by_path, modules_of, target_paths
 from fleetctl.plan.planner import content_of, parents_of
 from fleetctl.spec.arms import Arm
 from fleetctl.transaction.code import CodeQuery, CodeReport
@@ -67,19 +67,28 @@ def observe(host: Reached, arms: Iterable[Arm]) -> HostView:
         }
     )
     paths = {state.path: state for state in first.paths}
-    return HostView(first, code, paths | look(host, targets))
+    return HostView(first, code, look(host, [*paths, *targets], known=paths))
 
 
-def look(host: Reached, paths: Iterable[str]) -> dict[str, PathState]:
-    """Return the present state of files, with contents, and of the directories above them."""
+def look(
+    host: Reached, paths: Iterable[str], *, known: Mapping[str, PathState] | None = None
+) -> dict[str, PathState]:
+    """Return the present state of files, with contents, and of the directories above them.
+
+    Args:
+        host: to ask, once, unless everything is known.
+        paths: of the files.
+        known: what was looked at a moment ago, with contents, and is not asked for again.
+    """
+    found = dict(known or {})
     files = tuple(dict.fromkeys(paths))
-    if not files:
-        return {}
     above = dict.fromkeys(parent for path in files for parent in parents_of(path))
-    queries = [PathQuery(path, content=True) for path in files]
-    queries += [PathQuery(path) for path in above if path not in files]
-    observed = host.agent.observe(Query(tuple(queries)))
-    return {state.path: state for state in observed.paths}
+    queries = [PathQuery(path, content=True) for path in files if path not in found]
+    queries += [PathQuery(path) for path in above if path not in files and path not in found]
+    if queries:
+        observed = host.agent.observe(Query(tuple(queries)))
+        found |= {state.path: state for state in observed.paths}
+    return {path: found[path] for path in (*files, *above)}
 
 
 def code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
@@ -87,6 +96,7 @@ def code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
     patches = [content for arm in arms for content in arm.patches]
     modules = {content.patch.module for content in patches if content.patch.module}
     modules |= {module for content in patches for module in modules_of(content).values()}
+    files = {path for content in patches for path in files_by_path(host.host, content)}
     names = {name for arm in arms for name in arm.flags}
     return CodeQuery(
         unit=host.host.unit,
@@ -95,6 +105,7 @@ def code_query(host: Reached, arms: tuple[Arm, ...]) -> CodeQuery:
         directory=host.host.tree,
         names=tuple(sorted(names)),
         variables=VARIABLES,
+        files=tuple(sorted(files)),
         libraries=LIBRARIES,
     )
 

@@ -119,7 +119,7 @@ def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
     goals = {arm.name: maker.goals(arm, own[arm.name].flags) for arm in arms}
     paths = sorted({goal.path for found in goals.values() for goal in found})
     lent = sorted({path for caches in own.values() for path in caches.flags.values()})
-    touched = look(host, [*paths, *lent])
+    touched = look(host, [*paths, *lent], known=view.paths)
     as_found = {path: _content(touched[path]) for path in paths}
     plans, wanted = {}, {}
     for arm in arms:
@@ -151,7 +151,8 @@ class _GoalMaker:
         in_use = caches_in_use(self.view.code)
         plain = {arm.name: self.goals(arm, {}) for arm in arms} if in_use else {}
         paths = {goal.path for found in plain.values() for goal in found}
-        seen = look(self.host, [*paths, *(cache.directory for cache in in_use)])
+        wanted = [*paths, *(cache.directory for cache in in_use)]
+        seen = look(self.host, wanted, known=self.view.paths)
         return {
             arm.name: caches_of(
                 arm,
@@ -223,13 +224,16 @@ def check_on_host(edges: Edges, plan: SitePlan) -> None:
         InputError: a file must not be deployed; nothing was changed.
     """
     for host in plan.hosts:
-        files = {
-            change.path: change.after
+        # an arm's version of a file is checked, also where another arm has its own
+        files = dict.fromkeys(
+            (change.path, change.after)
             for found in host.plans.values()
             for change in found.changes
             if change.after is not None
-        }
-        staged = [StagedFile(path, content) for path, content in files.items()]
+        )
+        staged = [StagedFile(path, content) for path, content in files]
+        if not staged:
+            continue
         findings = host.reached.agent.check(staged, interpreter=host.reached.host.python)
         for finding in findings:
             if not finding.fatal:
