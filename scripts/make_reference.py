@@ -22,6 +22,7 @@ from fleetctl.spec.experiment import (
     CommandSpec,
     Experiment,
     Head,
+    Jit,
     Layer,
     Patch,
     Ready,
@@ -55,7 +56,7 @@ def spec_page() -> str:
     parts += _tables("", Experiment, set())
     parts += ["\n# Matrices\n", "A matrix (`fleetctl matrix`) has these.\n"]
     parts += _tables("", Matrix, {Experiment, ToolcallSpec, CommandSpec})
-    known = {ToolcallSpec, CommandSpec, Head, Patch, Ready, Layer, VerdictSpec}
+    known = {ToolcallSpec, CommandSpec, Head, Patch, Ready, Layer, VerdictSpec, Jit}
     parts += [
         "\n# Bisections\n",
         "A search for one of many changes (`fleetctl bisect`) has these.\n",

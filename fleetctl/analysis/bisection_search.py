@@ -130,7 +130,14 @@ def _search(design: BisectDesign, runs: Sequence[SearchRun]) -> Next | End:
 
 
 def _seen(runs: Sequence[SearchRun]) -> list[Seen]:
-    return [Seen(run.point, run.run.bad, run.run.sessions) for run in runs if run.run.sessions]
+    """Return what was seen, boot by boot: runs that share one share its luck."""
+    points = sorted({run.point for run in runs})
+    own = {point: tuple(run.run for run in runs if run.point == point) for point in points}
+    return [
+        Seen(point, cluster.bad, cluster.sessions)
+        for point in points
+        for cluster in ArmCounts("", own[point]).clusters
+    ]
 
 
 def _runs_at(runs: Sequence[SearchRun], point: int) -> int:
@@ -153,20 +160,15 @@ def _unfinished_confirmation(design: BisectDesign, runs: Sequence[SearchRun]) ->
 
 
 def _confirm(design: BisectDesign, runs: Sequence[SearchRun], change: int) -> Next | End:
-    """Return the next run of a confirmation: the build without the change is the control."""
+    """Return the next run of a confirmation: the build with the change is the control.
+
+    A control shows the fault; the treatment, here the build without the change, mends it.
+    """
     if not design.confirm_runs:
         return End(Ending.FOUND, change)
     slots = schedule(design.confirm_runs, Order.INTERLEAVED, design.seed, host=f"change {change}")
     slot = slots[_confirmed_so_far(runs, change)]
-    return Next(change - 1 if slot.arm == "control" else change, confirms=change)
-
-
-def confirmation_arms(runs: Sequence[SearchRun], change: int) -> tuple[ArmCounts, ArmCounts]:
-    """Return the build without and with a change, from the confirmation's own runs alone."""
-    own = [run for run in runs if run.confirms == change]
-    without = ArmCounts("control", tuple(r.run for r in own if r.point == change - 1))
-    with_it = ArmCounts("treatment", tuple(r.run for r in own if r.point == change))
-    return without, with_it
+    return Next(change if slot.arm == "control" else change - 1, confirms=change)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from fleetctl.analysis.bisection import Seen, Worlds, believe, end_rates, log_likelihood
-from fleetctl.analysis.counts import Run
+from fleetctl.analysis.counts import ArmCounts, Cluster, Run
 
 Subset = frozenset[int]
 EITHER_WAY = Worlds(none=0.1, lowered=0.45)
@@ -268,8 +268,11 @@ class _Replay:
         rarest = min(counts, key=lambda end: counts[end])
         if counts[rarest] < self.design.end_runs:
             raise _NeedsRun(rarest, "ends")
-        seen = [Seen(0, r.bad, r.sessions) for r in self._runs_of(nothing)]
-        seen += [Seen(1, r.bad, r.sessions) for r in self._runs_of(everything)]
+        seen = [
+            Seen(point, *boot)
+            for point, end in enumerate((nothing, everything))
+            for boot in boots(self._runs_of(end))
+        ]
         belief = believe(1, seen, self.design.worlds)
         sure = 1 - self.design.error_per_test
         if max(belief.best_mass, belief.reversed_mass) >= sure:
@@ -322,11 +325,15 @@ class _Replay:
     def _learn(self, subset: Subset, keeps: Keeps) -> None:
         """Let the runs of a decided test sharpen what is known of the two rates."""
         if keeps is not Keeps.UNRESOLVED:
-            runs = [(run.bad, run.sessions) for run in self._runs_of(subset)]
-            self.known[int(keeps is Keeps.YES)] += log_likelihood(runs)
+            self.known[int(keeps is Keeps.YES)] += log_likelihood(boots(self._runs_of(subset)))
 
     def _runs_of(self, subset: Subset) -> list[Run]:
         return [r.run for r in self.runs if r.subset == subset and r.run.sessions]
+
+
+def boots(runs: Sequence[Run]) -> tuple[Cluster, ...]:
+    """Return runs joined where they share a server boot, and so its luck."""
+    return ArmCounts("", tuple(runs)).clusters
 
 
 def log_odds(runs: Sequence[Run], rates: np.ndarray) -> float:
@@ -336,7 +343,7 @@ def log_odds(runs: Sequence[Run], rates: np.ndarray) -> float:
         runs: of one set.
         rates: weights of (rho, rate) of the empty and of the full set, [2, rho, rate].
     """
-    logs = log_likelihood((run.bad, run.sessions) for run in runs)
+    logs = log_likelihood(boots(runs))
     with np.errstate(divide="ignore"):
         empty, full = special.logsumexp(logs + np.log(rates), axis=(1, 2))
     return float(full - empty)

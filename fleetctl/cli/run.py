@@ -123,6 +123,11 @@ def resume(
 
         go_on(folder, None, inventory=inventory, runs=runs, as_json=as_json)
         return
+    if folder.head().get("kind") in ("bisect", "minimize"):
+        from fleetctl.cli.search import go_on as go_on_searching
+
+        go_on_searching(folder, inventory=inventory, runs=runs, as_json=as_json)
+        return
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
         asked, measured = resume_experiment(outside, fleet, folder)

@@ -12,6 +12,7 @@ from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath
 
 if TYPE_CHECKING:  # --help has to stay quick
+    from fleetctl.store.run_folder import RunFolder
     from fleetctl.workflow.bisect_plan import SearchPlan
 
 SearchSpec = Annotated[
@@ -75,6 +76,14 @@ def minimize(
         report = run_minimize(outside, fleet, asked, resume=resume)
     _tell(runs / report.run_id, to_json(report), render(report), as_json)
     raise typer.Exit(report.exit_code)
+
+
+def go_on(folder: RunFolder, *, inventory: Path | None, runs: Path, as_json: bool) -> None:
+    """Go on with a search from the copy of its spec and patches in its own folder."""
+    head = folder.head()
+    command = minimize if head.get("kind") == "minimize" else bisect
+    spec = folder.path / "spec" / str(head.get("spec", ""))
+    command(spec, resume=True, inventory=inventory, runs=runs, as_json=as_json)
 
 
 def _tell(folder: Path, found: dict[str, Any], text: str, as_json: bool) -> None:

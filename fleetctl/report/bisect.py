@@ -62,8 +62,9 @@ class BisectReport:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the verdict on the suspect says that it makes things worse."""
-        return self.judgement is not None and self.judgement.word is Word.WORSE
+        """Whether the verdict says that things are better without the suspect."""
+        mended = (Word.ELIMINATED, Word.REDUCED)
+        return self.judgement is not None and self.judgement.word in mended
 
     @property
     def exit_code(self) -> ExitCode:
@@ -179,7 +180,7 @@ def notes(report: BisectReport) -> list[str]:
     if belief.none >= 0.001:
         found.append(f"that nothing changed has probability {probability(belief.none)}")
     if report.judgement is not None:
-        found.append(f"confirmation: {verdict_headline(report.judgement)}")
+        found.append(f"confirmation, without it: {verdict_headline(report.judgement)}")
     found += [f"left out: {name}: {why}" for name, why in report.skipped]
     runs = f"{count(report.search_runs, 'run')} to search, {report.confirmation_runs} to confirm"
     return [*found, runs, MONOTONE]
@@ -225,11 +226,11 @@ def as_json(report: BisectReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": report.run_id,
         "name": report.name,
-        "ending": str(report.end.ending),
+        "verdict": str(report.end.ending),
         "sentence": headline(report),
         "culprit": [] if culprit is None else list(report.step_labels(culprit)),
         "probability": None if culprit is None else report.belief.raised[culprit - 1],
-        "verdict": None if report.judgement is None else str(report.judgement.word),
+        "confirmation": None if report.judgement is None else str(report.judgement.word),
         "confirmed": report.is_confirmed,
         "credible_set": list(suspects(report)),
         "belief": {

@@ -167,7 +167,7 @@ def as_json(report: MinimizeReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": report.run_id,
         "name": report.name,
-        "ending": str(found.ending),
+        "verdict": str(found.ending),
         "sentence": headline(report),
         "minimal": list(report.names(found.subset)),
         "direction": found.direction,

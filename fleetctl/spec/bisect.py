@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from fleetctl.spec.experiment import (
     Flags,
     Head,
+    Jit,
     Name,
     Patch,
     Ready,
@@ -195,6 +196,7 @@ class Bisect(Value):
         verdict: of the confirmation, as in an experiment.
         ready: as in an experiment.
         lease: as in an experiment.
+        jit: as in an experiment.
     """
 
     experiment: Head
@@ -207,6 +209,7 @@ class Bisect(Value):
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
     lease: Duration = 60.0
+    jit: Jit = Jit()
 
     _distinct = field_validator("change")(checked_names)
 
@@ -231,6 +234,7 @@ class Minimize(Value):
         trials: seed and restarts.
         ready: as in an experiment.
         lease: as in an experiment.
+        jit: as in an experiment.
     """
 
     experiment: Head
@@ -241,5 +245,6 @@ class Minimize(Value):
     trials: SearchTrials = SearchTrials()
     ready: Ready = Ready()
     lease: Duration = 60.0
+    jit: Jit = Jit()
 
     _distinct = field_validator("change")(checked_names)

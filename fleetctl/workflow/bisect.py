@@ -152,7 +152,13 @@ def run_bisect(
     """
     with opened(edges, inventory, asked.job, resume=resume) as (folder, site):
         searching = Searching(
-            edges, inventory, folder, asked.job, site, lambda held: _begin(folder, held, asked)
+            edges,
+            inventory,
+            folder,
+            asked.job,
+            site,
+            lambda held: _begin(folder, held, asked),
+            asked.spec.jit.reason if asked.spec.jit.share else "",
         )
         search = searching.run()
         report = report_bisect(asked, search, folder)
@@ -238,14 +244,17 @@ def _judgement(
     end: End,
     folder: RunFolder,
 ) -> Judgement | None:
-    """Judge the build with the suspect against the one without, by the confirmation's own runs."""
+    """Judge the build without the suspect against the one with it, by the confirmation's own runs.
+
+    The judge's control is the arm that shows the fault, so here it is the build with the suspect.
+    """
     if end.ending is not Ending.FOUND or end.culprit is None or not asked.spec.bisect.confirm_runs:
         return None
     suspect = points[end.culprit]
     facts = in_order(
         replace(
             TrialFacts.from_json(answered.facts),
-            arm="treatment" if answered.asked.key == (suspect,) else "control",
+            arm="control" if answered.asked.key == (suspect,) else "treatment",
         )
         for answered in answers
         if answered.asked.confirms == suspect
@@ -286,4 +295,4 @@ def as_one_change(found: tuple[Difference, ...] | None) -> tuple[Difference, ...
     if not parts:
         return rest
     names = ", ".join(d.name for d in parts)
-    return (Difference(Kind.CHANGE, names, "without", "with"), *rest)
+    return (Difference(Kind.CHANGE, names, "with", "without"), *rest)

@@ -1,28 +1,28 @@
 """A held site as it was found: builds are planned from it one by one, whatever stands on it now.
 
 A search does not know beforehand which builds it will ask for. What it plans from (files, flags'
-sources) is therefore read before the first change and kept, and a path that a later build is the
-first to touch is read then: no earlier build has changed it.
+sources, caches of compiled kernels) is therefore read before the first change and kept, and a path
+that a later build is the first to touch is read then: no earlier build has changed it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from fleetctl.environment.planned import plan_edits
-from fleetctl.environment.shell.parser import system_parser
 from fleetctl.environment.sources import Sources
 from fleetctl.errors import DriftError
 from fleetctl.plan.desired import Desired, FileGoal, with_as_found
+from fleetctl.plan.jit import ArmCaches, Cache, caches_in_use, caches_of
 from fleetctl.plan.patches import goals_of, target_paths
-from fleetctl.plan.planner import content_of, plan_host, sha256
+from fleetctl.plan.planner import Plan, content_of, plan_host, sha256
 from fleetctl.spec.arms import Arm
+from fleetctl.spec.experiment import Ready
 from fleetctl.transaction.outcome import StagedFile
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.workflow.campaign_site import HeldSite
-from fleetctl.workflow.flags import sources_of
+from fleetctl.workflow.flags import flag_goals, sources_of
 from fleetctl.workflow.observe import code_query, look
 from fleetctl.workflow.prepare import HostPlan
 
@@ -42,17 +42,15 @@ class Build:
 
 @dataclass(frozen=True)
 class Ground:
-    """A held site with what its flags come from, host by host, as found."""
+    """A held site, host by host, as found."""
 
     held: HeldSite
-    sources: tuple[Sources, ...]
+    hosts: tuple[HostGround, ...]
 
     @classmethod
     def of(cls, held: HeldSite) -> Ground:
         """Return the ground of a site on which nothing has been changed yet."""
-        return cls(
-            held, tuple(sources_of(host.reached, host.view.unit) for host in held.plan.hosts)
-        )
+        return cls(held, tuple(HostGround.of(host, held.job.ready) for host in held.plan.hosts))
 
     def add(self, build: Build) -> None:
         """Plan a build on every host of the site, unless that was done before.
@@ -65,51 +63,120 @@ class Ground:
         if build.arm.name in plan.arms:
             return
         arms = {**plan.arms, build.arm.name: build.arm}
-        hosts = tuple(
-            self._planned(host, sources, build, tuple(arms.values()))
-            for host, sources in zip(plan.hosts, self.sources, strict=True)
-        )
+        hosts = tuple(ground.with_build(build, tuple(arms.values())) for ground in self.hosts)
         self.held.plan = replace(plan, arms=arms, hosts=hosts)
         self.held.prepared = [
-            replace(one, plans=host.plans, arms=arms, wanted=host.wanted, within=host.within)
+            replace(
+                one,
+                plans=host.plans,
+                arms=arms,
+                wanted=host.wanted,
+                within=host.within,
+                own_flags=host.own_flags,
+            )
             for one, host in zip(self.held.prepared, hosts, strict=True)
         ]
 
-    def _planned(
-        self, host: HostPlan, sources: Sources, build: Build, arms: tuple[Arm, ...]
-    ) -> HostPlan:
-        """Return a host's plan with one more build, which the host has looked at."""
-        code = host.reached.agent.code(code_query(host.reached, arms))
-        host = replace(host, view=replace(host.view, code=code))
-        flags = _flag_goals(host.reached.name, build.arm, sources)
-        host = _touching(host, [*_patched(host, build.arm), *(goal.path for goal in flags)])
-        _check_absent(host, build)
-        goals = [*_patch_goals(host, build.arm), *flags]
-        _check_distinct(host.reached.name, build.arm, goals)
-        files = with_as_found(goals, _found_files(host.touched))
-        ready = self.held.job.ready
-        plan = plan_host(
-            host.reached.name,
-            Desired(files, host.reached.host.unit),
-            host.touched,
-            soak_s=ready.soak,
-            stop_s=ready.stop,
+
+@dataclass
+class HostGround:
+    """One host as found, and what the builds so far want of it.
+
+    Attributes:
+        plan: the host with the plan of each build.
+        sources: where its flags come from.
+        in_use: caches of compiled kernels that its service uses.
+        places: their directories and those above them.
+        goals: by build: files that differ from as found, flags of its own caches included.
+    """
+
+    plan: HostPlan
+    ready: Ready
+    sources: Sources
+    in_use: tuple[Cache, ...]
+    places: Mapping[str, PathState]
+    goals: dict[str, tuple[FileGoal, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, host: HostPlan, ready: Ready) -> HostGround:
+        """Return the ground of a host on which nothing has been changed yet."""
+        in_use = caches_in_use(host.view.code)
+        places = look(host.reached, [cache.directory for cache in in_use])
+        return cls(host, ready, sources_of(host.reached, host.view.unit), in_use, places)
+
+    def with_build(self, build: Build, arms: tuple[Arm, ...]) -> HostPlan:
+        """Return the host's plan with one more build, which the host has looked at.
+
+        Raises:
+            DriftError: the build does not fit onto what was found.
+            EditRefused: a flag can't be set exactly.
+        """
+        name, arm, reached = build.arm.name, build.arm, self.plan.reached
+        code = reached.agent.code(code_query(reached, arms))
+        self.plan = replace(self.plan, view=replace(self.plan.view, code=code))
+        self._touch(_patched(self.plan, arm))
+        _check_absent(self.plan, build)
+        patched = _patch_goals(self.plan, arm)
+        caches, goals = self._with_caches(arm, patched)
+        _check_distinct(reached.name, arm, goals)
+        self._touch(caches.flags.values())
+        _check_on_host(self.plan, {g.path: g.content for g in goals if g.content is not None})
+        self.goals[name] = tuple(goals)
+        self.plan = replace(self.plan, caches={**self.plan.caches, name: caches})
+        self.plan = replace(
+            self.plan,
+            plans={known: self._plan(known) for known in self.goals},
+            wanted={known: self._wanted(known) for known in self.goals},
+        )
+        return self.plan
+
+    def _with_caches(
+        self, arm: Arm, patched: Sequence[FileGoal]
+    ) -> tuple[ArmCaches, list[FileGoal]]:
+        """Return where a build keeps its compiled kernels, and all of its files with that."""
+        plain = self._differing([*patched, *self._flags(arm.flags)])
+        caches = caches_of(arm, plain, self.in_use, self.places)
+        return caches, self._differing([*patched, *self._flags({**arm.flags, **caches.flags})])
+
+    def _flags(self, flags: Mapping[str, str | None]) -> tuple[FileGoal, ...]:
+        goals = flag_goals(self.plan.reached, flags, self.sources)
+        self._touch(goal.path for goal in goals)
+        return goals
+
+    def _differing(self, goals: Iterable[FileGoal]) -> list[FileGoal]:
+        return [g for g in goals if g.content != content_of(self.plan.touched[g.path])]
+
+    def _touch(self, paths: Iterable[str]) -> None:
+        """Keep how paths are as found that no build has touched so far.
+
+        What is known already stays as it was read: it may be changed by now, and directories made.
+        """
+        new = [path for path in paths if path not in self.plan.touched]
+        touched = {**look(self.plan.reached, new), **self.plan.touched}
+        self.plan = replace(self.plan, touched=touched)
+
+    def _plan(self, name: str) -> Plan:
+        # lent in every build, so that what one has compiled outlives the others' turns
+        lent = sorted({d for caches in self.plan.caches.values() for d in caches.flags.values()})
+        unit = self.plan.reached.host.unit
+        return plan_host(
+            self.plan.reached.name,
+            Desired(self.goals[name], unit, lent=tuple(lent)),
+            self.plan.touched,
+            soak_s=self.ready.soak,
+            stop_s=self.ready.stop,
             restart_always=True,
         )
-        _check_on_host(host, {c.path: c.after for c in plan.changes if c.after is not None})
-        wanted = {f.path: sha256(f.content) for f in files if f.content is not None}
-        return replace(
-            host,
-            plans={**host.plans, build.arm.name: plan},
-            wanted={**host.wanted, build.arm.name: wanted},
-        )
 
-
-def _flag_goals(host_name: str, arm: Arm, sources: Sources) -> tuple[FileGoal, ...]:
-    if not arm.flags:
-        return ()
-    edits = plan_edits(sources, arm.flags, system_parser())
-    return tuple(FileGoal(e.path, e.new, f"{e.means}: {e.why} on {host_name}") for e in edits)
+    def _wanted(self, name: str) -> dict[str, str]:
+        """Return the digest of every file any build touches, as this build has it."""
+        found = {
+            path: state.content
+            for path, state in self.plan.touched.items()
+            if state.kind == "file" and state.content is not None
+        }
+        files = with_as_found(self.goals[name], found)
+        return {file.path: sha256(file.content) for file in files if file.content is not None}
 
 
 def _patched(host: HostPlan, arm: Arm) -> list[str]:
@@ -119,26 +186,6 @@ def _patched(host: HostPlan, arm: Arm) -> list[str]:
         for content in arm.patches
         for path in target_paths(reached.name, reached.host, content, host.view.code)
     ]
-
-
-def _touching(host: HostPlan, paths: Iterable[str]) -> HostPlan:
-    """Return the host with paths that are touched for the first time, as found.
-
-    What is known already is kept: it may be changed by now, and directories made.
-    """
-    new = [path for path in paths if path not in host.touched]
-    touched = {**look(host.reached, new), **host.touched}
-    found = {path: sha256(content) for path, content in _found_files(touched).items()}
-    wanted = {name: {**found, **known} for name, known in host.wanted.items()}
-    return replace(host, touched=touched, wanted=wanted)
-
-
-def _found_files(touched: Mapping[str, PathState]) -> dict[str, bytes]:
-    return {
-        path: state.content
-        for path, state in touched.items()
-        if state.kind == "file" and state.content is not None
-    }
 
 
 def _patch_goals(host: HostPlan, arm: Arm) -> list[FileGoal]:

@@ -81,6 +81,8 @@ class Searching(Generic[S]):
     Attributes:
         job: its workload, readiness and lease; the arms come from the search.
         begin: makes the search from the held site, which is as found then.
+        shared_because: why all builds use the host's caches of compiled kernels; empty where
+            each gets its own.
     """
 
     edges: Edges
@@ -89,6 +91,7 @@ class Searching(Generic[S]):
     job: Job
     site: NamedSite
     begin: Callable[[HeldSite], S]
+    shared_because: str = ""
     _question: Question | None = field(default=None, init=False)
     _broken: int = field(default=0, init=False)
 
@@ -128,7 +131,7 @@ class Searching(Generic[S]):
             try:
                 build = search.build(question)
                 check_layout(self.inventory, held.plan.site, (build.arm,))
-                ground.add(build)
+                ground.add(_sharing(build, self.shared_because))
             except (DriftError, EditRefused) as error:
                 self._note_unbuildable(question, error)
                 continue
@@ -179,6 +182,10 @@ class Searching(Generic[S]):
             raise error
         self.edges.talk.say(f"{question.build} is left out: {error}")
         self.log.unbuildable(question.key, str(error))
+
+
+def _sharing(build: Build, because: str) -> Build:
+    return replace(build, arm=replace(build.arm, jit_shared_because=because))
 
 
 def unusable(facts: TrialFacts) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleetctl.analysis.bisection_rates import OFTEN, RARE, RatePriors, rho_weights, told
 from fleetctl.analysis.history import pool
-from fleetctl.errors import InputError, Interrupted
+from fleetctl.errors import InputError
 from fleetctl.spec.bisect import Bisect, BisectSpec, Minimize, MinimizeSpec
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.history import History
@@ -93,18 +93,7 @@ def opened(
             done = len(SearchLog(folder).answers())
             folder.record(edges.clock.now_s(), "resumed", answers=done)
             edges.talk.say(f"{done} run(s) are measured already")
-        with _resumable(job):
-            yield folder, site
-
-
-@contextmanager
-def _resumable(job: Job) -> Iterator[None]:
-    """Let an interruption say how to go on."""
-    try:
-        yield
-    except Interrupted as error:
-        error.next_step = f"`fleetctl {job.kind} {next(iter(job.files))} --resume` goes on"
-        raise
+        yield folder, site
 
 
 def unfinished(runs: Path, job: Job) -> RunFolder:
@@ -113,7 +102,7 @@ def unfinished(runs: Path, job: Job) -> RunFolder:
     Raises:
         InputError: there is none.
     """
-    same_name = []
+    changed = ""
     for folder in reversed(list_runs(runs)):
         head = folder.head()
         if (head.get("kind"), head.get("name")) != (job.kind, job.purpose):
@@ -122,12 +111,11 @@ def unfinished(runs: Path, job: Job) -> RunFolder:
             continue
         if SearchLog(folder).is_about(digest_of_job(job)):
             return folder
-        same_name.append(folder.run_id)
-    changed = f"{same_name[0]} is unfinished, but its spec or patches were others"
+        changed = changed or f"{folder.run_id} is unfinished, but its spec or patches were others"
     raise InputError(
         f"there is no unfinished {job.kind} of {job.purpose} to go on with",
-        why=changed if same_name else f"no run below {runs} is one",
-        next_step="leave out --resume to start a new one",
+        why=changed or f"no run below {runs} is one",
+        next_step=f"start a new one with `fleetctl {job.kind} {next(iter(job.files))}`",
     )
 
 

@@ -133,7 +133,13 @@ def run_minimize(
     """
     with opened(edges, inventory, asked.job, resume=resume) as (folder, site):
         searching = Searching(
-            edges, inventory, folder, asked.job, site, lambda held: _begin(folder, held, asked)
+            edges,
+            inventory,
+            folder,
+            asked.job,
+            site,
+            lambda held: _begin(folder, held, asked),
+            asked.spec.jit.reason if asked.spec.jit.share else "",
         )
         search = searching.run()
         report = report_minimize(asked, search, folder)

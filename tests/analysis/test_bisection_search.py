@@ -10,7 +10,6 @@ from fleetctl.analysis.bisection_search import (
     Next,
     SearchRun,
     belief_of,
-    confirmation_arms,
     next_step,
     rates_by_point,
 )
@@ -35,9 +34,9 @@ def test_a_planted_change_is_found_and_confirmed_by_runs_of_its_own():
     end, runs = search(design, lambda k: 0.15 if k >= 11 else 0.01, np.random.default_rng(1))
 
     assert end == End(Ending.FOUND, 11)
-    control, treatment = confirmation_arms(runs, 11)
-    assert (len(control.runs), len(treatment.runs)) == (4, 4)
-    assert {run.point for run in runs if run.confirms == 11} == {10, 11}
+    confirming = [run.point for run in runs if run.confirms is not None]
+    assert (confirming.count(11), confirming.count(10), len(confirming)) == (4, 4, 8)
+    assert confirming[:4] == [11, 10, 10, 11]
 
 
 def test_thirty_searches_at_15_percent_against_1_percent_are_right():
@@ -85,14 +84,14 @@ def test_a_begun_confirmation_is_finished_whatever_its_first_runs_say():
     design = BisectDesign(2, 40, confirm_runs=2)
     runs = [SearchRun(k, Run(bad, 40)) for k, bad in ((2, 9), (0, 0), (1, 9), (0, 0), (2, 9))]
     first = next_step(design, runs)
-    assert first == Next(0, confirms=1)
+    assert first == Next(1, confirms=1)
 
-    against = [*runs, SearchRun(0, Run(30, 40), 1)]
+    against = [*runs, SearchRun(1, Run(0, 40), 1)]
     for _ in range(3):
         step = next_step(design, against)
         assert isinstance(step, Next)
         assert step.confirms == 1
-        against.append(SearchRun(step.point, Run(0, 40), 1))
+        against.append(SearchRun(step.point, Run(10 * (1 - step.point), 40), 1))
 
     assert next_step(design, against) != End(Ending.FOUND, 1)
 
@@ -109,6 +108,17 @@ def test_a_run_without_sessions_is_no_evidence():
     runs = [SearchRun(4, Run(0, 0)), SearchRun(0, Run(0, 10))]
 
     assert belief_of(design, runs).none < 0.2
+
+
+def test_runs_of_one_boot_prove_less_than_runs_of_their_own():
+    design = BisectDesign(2, 40)
+    ends = [SearchRun(2, Run(9, 40)), SearchRun(0, Run(0, 40))]
+    own = [SearchRun(1, Run(3, 40, boot=f"boot {k}")) for k in range(4)]
+    shared = [SearchRun(1, Run(3, 40, boot="one boot"))] * 4
+
+    apart, together = (belief_of(design, [*ends, *runs]).best_mass for runs in (own, shared))
+
+    assert apart > together
 
 
 def test_without_a_confirmation_the_suspect_is_the_answer():

@@ -1,0 +1,102 @@
+"""From a log of answers to the next question, also where builds are left out."""
+
+import pytest
+
+from fleetctl.analysis.bisection_search import BisectDesign, End, Ending
+from fleetctl.analysis.effective import Difference, Kind
+from fleetctl.analysis.minimization import MinimizeDesign
+from fleetctl.store.search_log import Answered, Asked
+from fleetctl.workflow.bisect import BisectSearch, as_one_change
+from fleetctl.workflow.minimize import MinimizeSearch
+
+LABELS = tuple(f"c{k}" for k in range(1, 9))
+
+
+def facts(bad, sessions=40):
+    return {
+        "trial": "t", "arm": "a", "host": "h", "host_class": "c", "run_index": 0, "block": "",
+        "block_runs": 0, "started_s": 0.0, "wall_s": 1.0, "boot": "b", "corrupted": bad,
+        "counted": sessions, "infra": 0, "planned": sessions, "counts": {}, "line": "",
+        "exposure": {}, "lag_p99_ms": None, "concurrency_share": None, "patches": {},
+        "processes": [], "workload_sha256": "w",
+    }  # fmt: skip
+
+
+def measure(search, rate, unbuildable=()):
+    """Answer a search's questions until it ends; a build in `unbuildable` does not start."""
+    answers, left_out = [], {}
+    while (question := search.next(answers, left_out)) is not None:
+        if question.key in unbuildable:
+            assert not question.must_work
+            left_out[question.key] = "does not start"
+            continue
+        asked = Asked(len(answers), question.build, question.key, question.confirms)
+        answers.append(Answered(asked, "t", facts(rate(question.key))))
+    return answers, left_out
+
+
+@pytest.fixture
+def search():
+    return BisectSearch(BisectDesign(8, 40), LABELS, make=None)
+
+
+def test_a_search_names_its_builds_by_place_and_last_change(search):
+    assert search.next([], {}).build == "8/8 c8"
+    assert search.name(0) == "0/8 none of the changes"
+
+
+def test_a_build_that_does_not_start_is_left_out_and_its_changes_share_the_blame(search):
+    broken = {(4,), (5,)}
+    answers, left_out = measure(search, lambda key: 20 if key[0] >= 5 else 0, broken)
+
+    points = search.points(left_out)
+    end = search.step(answers, points)
+
+    assert end.ending is Ending.FOUND
+    assert (points[end.culprit - 1], points[end.culprit]) == (3, 6)
+    assert all(answered.asked.key not in broken for answered in answers)
+
+
+def test_a_build_left_out_late_moves_no_answer_to_another_point(search):
+    answers, _ = measure(search, lambda key: 20 if key[0] >= 5 else 0)
+    measured = {answered.asked.key for answered in answers}
+    spare = next((k,) for k in range(9) if (k,) not in measured)
+
+    assert search.step(answers, search.points({spare: "gone"})) == End(
+        Ending.FOUND, search.points({spare: "gone"}).index(5)
+    )
+
+
+def test_a_change_of_many_files_is_one_thing_and_a_second_thing_is_still_seen():
+    parts = (
+        Difference(Kind.PATCH, "m", "1", "2"),
+        Difference(Kind.FLAG, "X", "0", "1"),
+        Difference(Kind.HOST_CLASS, "host class", "a", "b"),
+    )
+
+    assert [d.kind for d in as_one_change(parts)] == [Kind.CHANGE, Kind.HOST_CLASS]
+    assert as_one_change(()) == ()
+    assert as_one_change(None) is None
+
+
+def test_sets_have_names_that_no_two_share():
+    labels = tuple(f"c{k}" for k in range(1, 13))
+    search = MinimizeSearch(MinimizeDesign(12, 40), labels, make=None)
+    sets = [frozenset(s) for s in (
+        (), range(12), (0, 1), range(11), range(6), range(6, 12), (0, 1, 2, 4, 5, 7),
+    )]  # fmt: skip
+
+    names = [search.name(subset) for subset in sets]
+
+    assert names[:4] == ["none of the changes", "all changes", "c1 + c2", "all but c12"]
+    assert names[6] == "changes 1-3, 5-6, 8"
+    assert len(set(names)) == len(names)
+
+
+def test_a_minimisation_goes_from_answers_to_the_next_set():
+    search = MinimizeSearch(MinimizeDesign(3, 40, end_runs=2), ("a", "b", "c"), make=None)
+
+    answers, _ = measure(search, lambda key: 20 if {0, 2} <= set(key) else 0)
+
+    assert search.step(answers, {}).subset == {0, 2}
+    assert search.next(answers, {}) is None

@@ -1,0 +1,198 @@
+"""A search on a site that now and then does not start, gives nothing usable, or is lost."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from fleetctl.errors import ApplyFailed, DriftError, ExitCode, InputError, NotReady, NotRestored
+from fleetctl.spec.arms import Arm
+from fleetctl.spec.experiment import CommandSpec, Ready, Trials
+from fleetctl.store.campaign import CellResult
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.store.search_log import SearchLog
+from fleetctl.workflow import bisect_loop
+from fleetctl.workflow.bisect_ground import Build
+from fleetctl.workflow.bisect_loop import Question, Searching, unusable
+from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.job import Job
+from fleetctl.workflow.site import NamedSite
+from tests.workflow.test_bisect import facts
+
+JOB = Job(
+    kind="bisect",
+    purpose="p",
+    target="a",
+    arms=(),
+    workload=CommandSpec(kind="command", argv=("x",)),
+    trials=Trials(),
+    ready=Ready(),
+    lease_s=60.0,
+)
+
+
+class Site:
+    """Hosts on which each build does what `behaviour` says: raise, or give these facts."""
+
+    def __init__(self, behaviour) -> None:
+        self.behaviour = behaviour
+        self.taken = 0
+        self.measured: list[tuple[str, int, int]] = []
+        self.plan = SimpleNamespace(site="site")
+
+    @contextlib.contextmanager
+    def held(self, *_):
+        self.taken += 1
+        yield self
+
+    def measure(self, run, _job):
+        self.measured.append((run.arm, run.run, run.attempt))
+        found = self.behaviour(run)
+        if isinstance(found, Exception):
+            raise found
+        return CellResult(run.id, run.digest, "a", "", f"trials/{len(self.measured)}", found)
+
+
+class Asks:
+    """A search that wants each of some builds once."""
+
+    def __init__(self, *keys, unfit=(), must_work=()) -> None:
+        self.keys = keys
+        self.unfit = unfit
+        self.must_work = must_work
+
+    def next(self, answers, unbuildable):
+        done = {answered.asked.key for answered in answers} | set(unbuildable)
+        left = [key for key in self.keys if key not in done]
+        if not left:
+            return None
+        return Question(left[0], f"build {left[0][0]}", must_work=left[0] in self.must_work)
+
+    def build(self, question):
+        if question.key in self.unfit:
+            raise DriftError("it does not fit", why="", next_step="")
+        return Build(Arm(question.build))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    def start(search, behaviour):
+        site = Site(behaviour)
+        monkeypatch.setattr(bisect_loop, "held_site", site.held)
+        monkeypatch.setattr(bisect_loop, "check_layout", lambda *_: None)
+        monkeypatch.setattr(
+            bisect_loop, "Ground", SimpleNamespace(of=lambda _: SimpleNamespace(add=lambda _: None))
+        )
+        folder = RunFolder(tmp_path) if (tmp_path / "run.json").exists() else None
+        folder = folder or RunFolder.create(tmp_path, "r", {})
+        talk = SimpleNamespace(say=lambda _: None)
+        searching = Searching(
+            SimpleNamespace(talk=talk),
+            None,
+            folder,
+            JOB,
+            NamedSite(("a",), "", ""),
+            lambda _: search,
+        )
+        return site, searching, SearchLog(folder)
+
+    return start
+
+
+def failed(kind=NotReady, code=ExitCode.FAILED_RESTORED):
+    return kind("it did not start", why="no kernel", next_step="", exit_code=code)
+
+
+def test_every_build_is_measured_under_one_lease(run):
+    site, searching, log = run(Asks((0,), (1,), (2,)), lambda _: facts(1))
+
+    searching.run()
+
+    assert site.taken == 1
+    assert [answered.asked.number for answered in log.answers()] == [0, 1, 2]
+
+
+def test_a_build_that_does_not_start_is_left_out_and_the_site_is_taken_anew(run):
+    site, searching, log = run(
+        Asks((0,), (1,), (2,)), lambda r: failed() if r.arm == "build 1" else facts(1)
+    )
+
+    searching.run()
+
+    assert site.taken == 2
+    assert [answered.asked.key for answered in log.answers()] == [(0,), (2,)]
+    assert list(log.unbuildables()) == [(1,)]
+
+
+def test_a_build_that_can_not_be_made_costs_no_lease(run):
+    site, searching, log = run(Asks((0,), (1,), unfit=[(0,)]), lambda _: facts(1))
+
+    searching.run()
+
+    assert site.taken == 1
+    assert log.unbuildables() == {(0,): "it does not fit"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (NotReady, ExitCode.FAILED_RESTORED),
+        (NotRestored, ExitCode.FAILED_NOT_RESTORED),
+        (ApplyFailed, ExitCode.CONFLICT),
+    ],
+)
+def test_an_end_that_fails_or_a_host_that_is_not_back_ends_the_search(run, kind, code):
+    site, searching, log = run(Asks((0,), must_work=[(0,)]), lambda _: failed(kind, code))
+
+    with pytest.raises(kind):
+        searching.run()
+
+    assert site.taken == 1
+    assert log.unbuildables() == {}
+
+
+def test_a_host_left_in_conflict_is_not_taken_anew(run):
+    conflict = failed(ApplyFailed, ExitCode.CONFLICT)
+    site, searching, _ = run(Asks((0,), (1,)), lambda _: conflict)
+
+    with pytest.raises(ApplyFailed):
+        searching.run()
+
+    assert site.taken == 1
+
+
+def test_a_host_on_which_nothing_starts_is_not_blamed_on_the_builds(run):
+    site, searching, log = run(Asks(*((k,) for k in range(9))), lambda _: failed())
+
+    with pytest.raises(NotReady):
+        searching.run()
+
+    assert len(log.unbuildables()) == 3
+    assert site.taken == 4
+
+
+def test_a_trial_that_says_nothing_is_made_again_and_never_counted(run):
+    spoilt = {**facts(0), "void_because": ["the client lagged"]}
+    site, searching, log = run(Asks((0,)), lambda r: spoilt if r.attempt < 2 else facts(7))
+
+    searching.run()
+
+    assert [attempt for _, _, attempt in site.measured] == [0, 1, 2]
+    assert [answered.facts["corrupted"] for answered in log.answers()] == [7]
+
+
+def test_three_useless_trials_end_the_search_as_invalid(run):
+    useless = {**facts(0), "missed_triggers": ["the largest batch was 1"]}
+    _, searching, log = run(Asks((0,)), lambda _: useless)
+
+    with pytest.raises(InputError, match="could not be used") as ended:
+        searching.run()
+
+    assert ended.value.exit_code is ExitCode.INVALID
+    assert "largest batch" in ended.value.why
+    assert log.answers() == ()
+
+
+def test_a_trial_without_a_counted_session_is_not_clean():
+    assert unusable(TrialFacts.from_json(facts(0, sessions=0))) == ("no session of it counts",)
+    assert unusable(TrialFacts.from_json(facts(0))) == ()
