@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fleetctl.analysis.conjunction import Conjunction
 from fleetctl.analysis.matrix_effects import Effect
+from fleetctl.analysis.matrix_screen import FALSE_DISCOVERIES
 from fleetctl.analysis.power import sample_size_per_arm
 from fleetctl.report.matrix_words import MatrixReport, matters, spelled
-from fleetctl.report.numbers import count, percent
+from fleetctl.report.numbers import count, p_value, percent
 
 MOST_SESSIONS = 1_000_000
 
@@ -30,6 +31,7 @@ def next_steps(report: MatrixReport) -> list[str]:
     return [
         *_unfinished(report),
         *_confirm(report),
+        *_screen(report),
         *_untangle(report),
         *_declare(report),
         *_more_sessions(report),
@@ -56,6 +58,18 @@ def _confirm(report: MatrixReport) -> Iterator[str]:
             f"confirm {spelled(largest.term)} by itself: an experiment with the baseline as its "
             "control and this one change, 5 runs or more"
         )
+
+
+def _screen(report: MatrixReport) -> Iterator[str]:
+    """Say what would pass a screening of many levels, and is not shown yet."""
+    if report.effects is None:
+        return
+    for effect in report.effects.effects:
+        if effect.p_bh is not None and effect.p_bh < FALSE_DISCOVERIES and not matters(effect):
+            yield (
+                f"{spelled(effect.term)} passes a screening at {percent(FALSE_DISCOVERIES)} false "
+                f"discoveries (BH p {p_value(effect.p_bh)}): confirm it in a new experiment"
+            )
 
 
 def _untangle(report: MatrixReport) -> Iterator[str]:

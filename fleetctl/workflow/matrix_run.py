@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.errors import FleetError, HostError, InputError, LeaseHeld
+from fleetctl.errors import DriftError, FleetError, HostError, InputError, LeaseHeld
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.campaign import CampaignState, CellRun, RunPhase
 from fleetctl.store.campaign_sqlite import FILE_NAME, SqliteQueue, open_queue
@@ -37,11 +37,23 @@ class LookedAt:
     absent: dict[str, FleetError]
 
 
-def look_at_sites(edges: Edges, inventory: Inventory, asked: AskedMatrix) -> LookedAt:
+def look_at_sites(
+    edges: Edges,
+    inventory: Inventory,
+    asked: AskedMatrix,
+    *,
+    passed_over: tuple[type[FleetError], ...] = (HostError, LeaseHeld),
+) -> LookedAt:
     """Plan every cell on every site that answers; nothing is changed.
 
     Sites that are busy or away are left out and named; what can't be done on one that answers
     is an error for all.
+
+    Args:
+        edges: the outside world.
+        inventory: with the hosts of the target.
+        asked: the matrix.
+        passed_over: what leaves out a site instead of ending everything.
 
     Raises:
         InputError: a cell can't be made, or two are equal on a host.
@@ -56,7 +68,7 @@ def look_at_sites(edges: Edges, inventory: Inventory, asked: AskedMatrix) -> Loo
     for site, future in zip(sites, futures, strict=True):
         try:
             plans.append(future.result())
-        except (HostError, LeaseHeld) as error:
+        except passed_over as error:
             absent[site.name] = error
             edges.talk.say(f"{site.name} can't be used now: {error}")
     if not plans:
@@ -128,7 +140,9 @@ def resume_matrix(
         sites = named_sites(inventory, asked.job.target)
         for site in sites:
             settle(edges, inventory, folder, site)
-        looked = look_at_sites(edges, inventory, asked)
+        # a host that broke meanwhile is set aside, and the others go on
+        patient = (HostError, LeaseHeld, DriftError)
+        looked = look_at_sites(edges, inventory, asked, passed_over=patient)
         _keep_files(edges, folder, asked)
         folder.record(edges.clock.now_s(), "resumed", reused=len(reused), runs=len(runs))
         campaign = Campaign(edges, inventory, folder, asked, queue, looked.sites, fails_fast)
