@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from fleetctl.analysis.design import Slot
 from fleetctl.errors import (
     ExitCode,
     FleetError,
+    HostError,
     Interrupted,
     LeaseHeld,
     NotRestored,
@@ -169,19 +170,23 @@ class SiteRun:
             try:
                 act(watchful(self.edges, self._keepers))
             except FleetError as error:
+                cause = self._cause(error)
                 away = [one.host.name for one in prepared if one.keeper.is_away]
                 if self.edges.stop.is_asked or not away or absences == _MOST_ABSENCES:
-                    self._raise_cause(error)
-                self._come_back(away, error)
+                    raise cause from error.__cause__
+                self._come_back(away, cause)
             else:
                 return
 
-    def _raise_cause(self, error: FleetError) -> NoReturn:
-        """Raise an error; a wait that ended because a host was lost tells that instead."""
+    def _cause(self, error: FleetError) -> FleetError:
+        """Return an error; for work that was ended because a host was lost, that loss."""
         if isinstance(error, Interrupted) and not self.edges.stop.is_asked:
-            for keeper in self._keepers:
-                keeper.check()
-        raise error
+            try:
+                for keeper in self._keepers:
+                    keeper.check()
+            except (HostError, LeaseHeld) as lost:
+                return lost
+        return error
 
     def _come_back(self, away: Sequence[str], error: FleetError) -> None:
         names = ", ".join(away)

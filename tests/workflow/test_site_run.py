@@ -37,6 +37,9 @@ class Agent:
     def release(self, _lease) -> None:
         self.said.append("release")
 
+    def restore(self, *, run_id) -> None:
+        self.said.append(f"restore {run_id}")
+
     def observe(self, _query):
         if not self._answers:
             raise LOST
@@ -216,3 +219,46 @@ def test_a_host_that_came_back_after_all_is_called_restored(edges, folder, monke
 
     assert failed.value.exit_code is ExitCode.FAILED_RESTORED
     assert edges.talk.lines == ["a: restored: 0 file(s) and the unit are as found"]
+
+
+def test_a_trial_that_was_ended_because_its_host_left_is_redone_and_says_why(
+    edges, folder, monkeypatch
+):
+    plan = site_plan(Agent())
+    keeper, tries = [], []
+
+    def trial(run, _prepared, slot, watching):
+        tries.append(slot)
+        if len(tries) == 1:
+            keeper.append(run._keepers[0])
+            plan.hosts[0].reached.transport.times_lost += 1
+            raise Interrupted("the sessions were stopped", why="", next_step="")
+        assert not watching.stop.is_asked
+
+    monkeypatch.setattr(SiteRun, "_trial", trial)
+    run = site_run(edges, folder, plan)
+    run.slots = ("one",)
+    run.run()
+
+    assert tries == ["one", "one"]
+    assert edges.talk.lines[0].startswith("a: went away (the connection to a broke")
+    kinds = [event.kind for event in folder.events()]
+    assert kinds == ["held", "away", "back", "restored"]
+
+
+def test_a_host_that_keeps_leaving_ends_the_run_restored(edges, folder, monkeypatch):
+    plan = site_plan(Agent())
+
+    def trial(*_):
+        plan.hosts[0].reached.transport.times_lost += 1
+        raise Interrupted("the sessions were stopped", why="", next_step="")
+
+    monkeypatch.setattr(SiteRun, "_trial", trial)
+    run = site_run(edges, folder, plan, _has_changed=True)
+    run.slots = ("one",)
+
+    with pytest.raises(ConnectionLost, match="connection to a broke") as failed:
+        run.run()
+
+    assert failed.value.exit_code is ExitCode.FAILED_RESTORED
+    assert [event.kind for event in folder.events()].count("away") == 3
