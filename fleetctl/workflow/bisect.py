@@ -281,8 +281,7 @@ def _confirmation(spec: Bisect) -> Experiment:
         workload=spec.workload,
         trials=spec.trials.trials(spec.bisect.confirm_runs),
         verdict=spec.verdict,
-        ready=spec.ready,
-        lease=spec.lease,
+        jit=spec.jit,
     )
 
 

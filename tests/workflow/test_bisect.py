@@ -1,14 +1,20 @@
 """From a log of answers to the next question, also where builds are left out."""
 
+from pathlib import Path
+
 import pytest
 
 from fleetctl.analysis.bisection_search import BisectDesign, End, Ending
 from fleetctl.analysis.effective import Difference, Kind
+from fleetctl.analysis.judgement import Word
 from fleetctl.analysis.minimization import MinimizeDesign
-from fleetctl.store.search_log import Answered, Asked
-from fleetctl.workflow.bisect import BisectSearch, as_one_change
+from fleetctl.errors import ExitCode
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.store.search_log import Answered, Asked, SearchLog
+from fleetctl.workflow.bisect import BisectSearch, as_one_change, read_bisect, report_bisect
 from fleetctl.workflow.minimize import MinimizeSearch
 
+ROOT = Path(__file__).parents[2]
 LABELS = tuple(f"c{k}" for k in range(1, 9))
 
 
@@ -31,7 +37,8 @@ def measure(search, rate, unbuildable=()):
             left_out[question.key] = "does not start"
             continue
         asked = Asked(len(answers), question.build, question.key, question.confirms)
-        answers.append(Answered(asked, "t", facts(rate(question.key))))
+        found = {**facts(rate(question.key)), "boot": f"boot {len(answers)}"}
+        answers.append(Answered(asked, "t", found))
     return answers, left_out
 
 
@@ -65,6 +72,27 @@ def test_a_build_left_out_late_moves_no_answer_to_another_point(search):
     assert search.step(answers, search.points({spare: "gone"})) == End(
         Ending.FOUND, search.points({spare: "gone"}).index(5)
     )
+
+
+def test_the_confirmation_is_judged_by_the_real_judge_from_its_own_runs(tmp_path):
+    asked = read_bisect(ROOT / "experiments/bisect.toml")
+    labels = tuple(content.name for content in asked.contents[1:])
+    search = BisectSearch(BisectDesign(5, 40), labels, make=None)
+    folder = RunFolder.create(tmp_path, "r", {})
+    answers, _ = measure(search, lambda key: 12 if key[0] >= 4 else 0)
+    for answered in answers:
+        SearchLog(folder).answer(answered)
+
+    report = report_bisect(asked, search, folder)
+
+    assert report.end == End(Ending.FOUND, 4)
+    assert report.labels[3] == "bf16_keys"
+    control, treatment = report.judgement.control.counts, report.judgement.treatment.counts
+    assert (control.bad, control.sessions) == (48, 160)
+    assert (treatment.bad, treatment.sessions) == (0, 160)
+    assert report.judgement.word is Word.REDUCED
+    assert report.exit_code is ExitCode.OK
+    assert report.search_runs + report.confirmation_runs == len(answers)
 
 
 def test_a_change_of_many_files_is_one_thing_and_a_second_thing_is_still_seen():
