@@ -83,6 +83,16 @@ class HeldSite:
                 the hosts are restored.
         """
         edges = watchful(self.edges, self.keepers)
+        try:
+            return self._measure(edges, run, job)
+        except FleetError:
+            if not self.edges.stop.is_asked:
+                # what failed on a host that is gone says nothing about the cell
+                for keeper in self.keepers:
+                    keeper.check()
+            raise
+
+    def _measure(self, edges: Edges, run: CellRun, job: Job) -> CellResult:
         deployed = self._deploy(edges, run.arm)
         name = trial_name(run, self.plan.site.name)
         slot = Slot(run.position, run.cell, run.run, None)
