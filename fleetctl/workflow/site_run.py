@@ -17,6 +17,7 @@ from fleetctl.errors import (
     Interrupted,
     LeaseHeld,
     NotRestored,
+    RestoreConflict,
     StoreError,
 )
 from fleetctl.serving.calibrate import calibrate
@@ -118,7 +119,7 @@ class SiteRun:
             failed.__cause__ = error
         left = self._what_is_left(failed)
         if left:
-            if failed is not None:
+            if failed is not None and failed not in left:
                 tell(self.edges.talk, f"{self.plan.site.name} failed", failed)
             raise gravest_of(self.edges.talk, left) from failed
         if failed is not None:
@@ -137,7 +138,9 @@ class SiteRun:
         errors = list(left.values())
         for host in self.plan.hosts:
             if host.reached.name not in names and not _was_taken(failed):
-                errors += self._unproven(host)
+                found = self._unproven(host)
+                # files that somebody changed differ, of course: that is a conflict, and told
+                errors += [failed] if found and isinstance(failed, RestoreConflict) else found
         return errors
 
     def _unproven(self, host: HostPlan) -> list[FleetError]:

@@ -11,6 +11,7 @@ from fleetctl.errors import (
     Interrupted,
     NotReady,
     NotRestored,
+    RestoreConflict,
     StoreError,
 )
 from fleetctl.store.run_folder import RunFolder
@@ -153,6 +154,23 @@ def test_a_failure_after_keep_names_the_hosts_that_keep_the_change(
     assert failed.value.exit_code is ExitCode.FAILED_NOT_RESTORED
     assert failed.value.why == "the change was already kept on a"
     assert "fleetctl rollback r" in failed.value.next_step
+
+
+def test_a_file_that_somebody_changed_between_two_arms_is_a_conflict(edges, folder, monkeypatch):
+    plan = site_plan(Agent())
+    plan.hosts[0].view.unit.properties["ActiveState"] = "active"  # differs: not as found
+
+    def conflict(*_):
+        raise RestoreConflict("somebody changed a file", why="x.py", next_step="decide")
+
+    monkeypatch.setattr(SiteRun, "_trial", conflict)
+    run = site_run(edges, folder, plan, _has_changed=True)
+    run.slots = ("one",)
+
+    with pytest.raises(RestoreConflict) as failed:
+        run.run()
+
+    assert failed.value.exit_code is ExitCode.CONFLICT
 
 
 def two_hosts():
