@@ -92,7 +92,10 @@ def check_design(experiment: Experiment, arms: Arms) -> Guards:
         labels.append("blocks")
     if arms.history is not None:
         labels.append("historical_control")
-        warnings.append("the control was measured on another day: the verdict can't be firm")
+        warnings.append(
+            "the control was measured on another day: whatever changed since counts as the "
+            "treatment, and the verdict says so"
+        )
     warnings += [
         f"the arms differ in the observer {difference.name}: what looks may also disturb"
         for difference in differences

@@ -55,6 +55,20 @@ def test_a_control_of_another_day_is_labelled(tmp_path):
     )
 
     assert found.labels == ("historical_control",)
+    assert "whatever changed since counts as the treatment" in found.warnings[0]
+
+
+def test_a_sequential_run_draws_its_order_and_refuses_another(tmp_path):
+    body = '[trials]\nruns = 6\nstop = "sequential"\nlooks = [4]\n{}\n[env]\nA = "1"\n'
+    path = tmp_path / "e.toml"
+    head = '[experiment]\nname = "e"\ntarget = "t"\n'
+    path.write_text(head + body.format(""))
+
+    assert load_experiment(path).trials.order == "randomised"
+    path.write_text(head + body.format('order = "interleaved"'))
+    with pytest.raises(InputError) as caught:
+        load_experiment(path)
+    assert 'needs order = "randomised"' in caught.value.why
 
 
 def test_an_observer_that_differs_is_named(tmp_path):
