@@ -18,8 +18,8 @@ class EffectPower:
     Attributes:
         factor: that varies.
         level: that is compared.
-        baseline_runs: runs at the factor's baseline level.
-        runs: runs at this level.
+        baseline_runs: runs at the factor's baseline level, in cells with a partner at this one.
+        runs: runs of those partners.
         halved: probability that a rate halved by the level is seen.
         smallest_visible: the highest rate at this level that is told from the baseline's with
             the wanted power; None where not even 0 is.
@@ -42,7 +42,7 @@ def main_effect_power(
     baseline_rate: float,
     assumed: Assumed,
 ) -> tuple[EffectPower, ...]:
-    """Return the power of each level's comparison, every cell of both levels pooled.
+    """Return the power of each level's comparison, cells that differ in nothing else pooled.
 
     The level of the test is shared over all comparisons, as Holm's first step does. The rate is
     the average over the cells at the baseline's level, which other factors may have lowered.
@@ -60,10 +60,8 @@ def main_effect_power(
     needed = runs_needed(baseline_rate, baseline_rate / 2, shared, MOST_RUNS)
     found = []
     for factor, level in compared:
-        base, other = (
-            runs_per_cell * sum(cell[factor.name] == name for cell in cells)
-            for name in (factor.levels[0], level)
-        )
+        base, other = _matched(cells, factor.name, (factor.levels[0], level))
+        base, other = base * runs_per_cell, other * runs_per_cell
         fewer = min(base, other)
         if fewer not in known:
             known[fewer] = (
@@ -72,3 +70,15 @@ def main_effect_power(
             )
         found.append(EffectPower(factor.name, level, base, other, *known[fewer], needed))
     return tuple(found)
+
+
+def _matched(
+    cells: Sequence[Mapping[str, str]], factor: str, levels: tuple[str, str]
+) -> tuple[int, int]:
+    """Return how many cells of each level have a partner at the other one."""
+    rests = [
+        [frozenset(cell.items() - {(factor, level)}) for cell in cells if cell[factor] == level]
+        for level in levels
+    ]
+    both = set(rests[0]) & set(rests[1])
+    return (sum(rest in both for rest in rests[0]), sum(rest in both for rest in rests[1]))

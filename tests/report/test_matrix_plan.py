@@ -33,6 +33,20 @@ def test_a_level_with_more_runs_sees_more_and_the_level_is_shared():
     assert alone[0].halved > runner.halved
 
 
+def test_a_fix_that_was_measured_where_the_fault_is_is_compared_with_that_cell_only():
+    cells = [*CELLS, {"runner": "fixed", "probe": "none"}]
+    factors = [Factor("runner", ("captured", "eager", "fixed")), FACTORS[1]]
+
+    found = main_effect_power(factors, cells, 4, 0.15, Assumed(40))
+
+    assert [(one.level, one.baseline_runs, one.runs) for one in found] == [
+        ("eager", 12, 12),
+        ("fixed", 4, 4),
+        ("ge", 8, 8),
+        ("canary", 8, 8),
+    ]
+
+
 def test_one_run_sees_nothing_and_says_so():
     only = main_effect_power(FACTORS[:1], CELLS[:1] + CELLS[3:4], 1, 0.15, Assumed(40))
 
