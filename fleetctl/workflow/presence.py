@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fleetctl.errors import ExitCode, FleetError, HostError, LeaseHeld, NotRestored
+from fleetctl.errors import (
+    ExitCode,
+    FleetError,
+    HostError,
+    Interrupted,
+    LeaseHeld,
+    NotRestored,
+)
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.stopping import Stop, StoppableClock
 from fleetctl.workflow.telling import gravest_of
 
 PATIENCE_S = 600.0
+_MOST_ABSENCES = 3
 _LOOK_EVERY_S = 2.0
 
 
@@ -53,6 +61,51 @@ def watchful(edges: Edges, keepers: Sequence[LeaseKeeper]) -> Edges:
     """Return edges whose waits end when one of the hosts is lost."""
     stop = StopOrAbsence(edges.stop, keepers)
     return replace(edges, stop=stop, clock=StoppableClock(edges.clock.inner, stop))
+
+
+def through_absences(
+    edges: Edges,
+    keepers: Sequence[LeaseKeeper],
+    *,
+    act: Callable[[Edges], None],
+    back: Callable[[Sequence[str], FleetError], None],
+) -> None:
+    """Act; when a host or we were away meanwhile, call `back` and act once more.
+
+    A failure counts as an absence only where the connection or this machine was gone; a lease
+    that somebody ended on purpose is not taken again.
+
+    Args:
+        edges: the outside world.
+        keepers: of the hosts that `act` works on.
+        act: is given edges whose waits end when a host is lost.
+        back: brings the named hosts back; the error says what was noticed of their absence.
+
+    Raises:
+        FleetError: as `act` and `back`, or when hosts keep going away.
+    """
+    for absences in range(_MOST_ABSENCES + 1):
+        try:
+            act(watchful(edges, keepers))
+        except FleetError as error:
+            cause = _cause(edges, keepers, error)
+            away = [keeper.name for keeper in keepers if keeper.is_away]
+            if edges.stop.is_asked or not away or absences == _MOST_ABSENCES:
+                raise cause from error.__cause__
+            back(away, cause)
+        else:
+            return
+
+
+def _cause(edges: Edges, keepers: Sequence[LeaseKeeper], error: FleetError) -> FleetError:
+    """Return an error; for work that was ended because a host was lost, that loss."""
+    if isinstance(error, Interrupted) and not edges.stop.is_asked:
+        try:
+            for keeper in keepers:
+                keeper.check()
+        except (HostError, LeaseHeld) as lost:
+            return lost
+    return error
 
 
 def come_back(edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patience_s: float) -> None:

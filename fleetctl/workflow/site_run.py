@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,8 +13,6 @@ from fleetctl.analysis.design import Slot
 from fleetctl.errors import (
     ExitCode,
     FleetError,
-    HostError,
-    Interrupted,
     LeaseHeld,
     NotRestored,
     RestoreConflict,
@@ -31,13 +29,12 @@ from fleetctl.workflow.keep import keep_all
 from fleetctl.workflow.lease_keeper import LeaseKeeper
 from fleetctl.workflow.measure import Measuring, measure
 from fleetctl.workflow.prepare import HostPlan, SitePlan
-from fleetctl.workflow.presence import PATIENCE_S, come_back, watchful, what_is_left
+from fleetctl.workflow.presence import PATIENCE_S, come_back, through_absences, what_is_left
 from fleetctl.workflow.ready import probe_of, wait_ready
 from fleetctl.workflow.restored import RestoredProof, prove_restored
 from fleetctl.workflow.telling import gravest_of, tell
 
 _ATTEMPTS = 2
-_MOST_ABSENCES = 3
 # what is said of a failure before all hosts were seen to be as found
 _NOW_RESTORED = (ExitCode.REFUSED, ExitCode.FAILED_NOT_RESTORED, ExitCode.CONFLICT)
 
@@ -156,40 +153,13 @@ class SiteRun:
     def _make(self) -> None:
         with ExitStack() as stack:
             prepared = [self._hold(stack, index) for index in range(len(self.plan.hosts))]
+            through = partial(through_absences, self.edges, self._keepers, back=self._come_back)
             for slot in self.slots:
                 if self.ending.is_enough:
                     break
-                self._through_absences(prepared, partial(self._trial, prepared, slot))
+                through(act=partial(self._trial, prepared, slot))
             if self.keep:
-                self._through_absences(prepared, partial(self._keep, prepared))
-
-    def _through_absences(self, prepared: Sequence[Prepared], act: Callable[[Edges], None]) -> None:
-        """Act; when a host or we were away meanwhile, bring all back as found and act once more.
-
-        A failure counts as the host's absence only where the connection or this machine was gone;
-        a lease that somebody ended on purpose is not taken again.
-        """
-        for absences in range(_MOST_ABSENCES + 1):
-            try:
-                act(watchful(self.edges, self._keepers))
-            except FleetError as error:
-                cause = self._cause(error)
-                away = [one.host.name for one in prepared if one.keeper.is_away]
-                if self.edges.stop.is_asked or not away or absences == _MOST_ABSENCES:
-                    raise cause from error.__cause__
-                self._come_back(away, cause)
-            else:
-                return
-
-    def _cause(self, error: FleetError) -> FleetError:
-        """Return an error; for work that was ended because a host was lost, that loss."""
-        if isinstance(error, Interrupted) and not self.edges.stop.is_asked:
-            try:
-                for keeper in self._keepers:
-                    keeper.check()
-            except (HostError, LeaseHeld) as lost:
-                return lost
-        return error
+                through(act=partial(self._keep, prepared))
 
     def _come_back(self, away: Sequence[str], error: FleetError) -> None:
         names = ", ".join(away)
