@@ -9,6 +9,7 @@ import pwd
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
 from typing import Any, Iterable, Mapping
 
 from fleetctl.agent.readers import find_readers, source_roots
@@ -48,7 +49,8 @@ def _of_process(pid: int, query: CodeQuery) -> ProcessCode | None:
     interpreter = _interpreter(pid, executable, directory, environment)
     options, main, path0 = _options(argv, directory)
     asked = query.modules + ((main.split(".")[0],) if main and "/" not in main else ())
-    answer = _ask(interpreter, options, directory, environment, asked, path0)
+    asker = _Asker(interpreter, tuple(options), directory, environment, path0)
+    answer = asker.ask(asked, query.files)
     return ProcessCode(
         pid=pid,
         interpreter=interpreter,
@@ -92,7 +94,8 @@ def _surroundings(uid: int, environment: Mapping[str, str]) -> dict[str, Any]:
 def _of_inventory(query: CodeQuery) -> ProcessCode:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     interpreter, directory = query.interpreter, query.directory
-    answer = _ask(interpreter, [], directory, environment, query.modules, directory)
+    asker = _Asker(interpreter, (), directory, environment, directory)
+    answer = asker.ask(query.modules, query.files)
     return ProcessCode(
         pid=0,
         interpreter=interpreter,
@@ -154,31 +157,39 @@ def _options(argv: list[str], directory: str) -> tuple[list[str], str, str]:
     return options, "", directory
 
 
-def _ask(
-    interpreter: str,
-    options: list[str],
-    directory: str,
-    environment: dict[str, str],
-    modules: tuple[str, ...],
-    path0: str,
-) -> dict[str, Any]:
-    source = pkgutil.get_data("fleetctl.agent", "probe.py")
-    if source is None:
-        return {"problem": "the probe is missing from the agent"}
-    question = json.dumps({"modules": list(modules), "path0": path0})
-    argv = [interpreter, "-B", *options, "-c", source.decode(), question]
-    try:
-        done = subprocess.run(
-            argv,
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_DEADLINE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"problem": f"{interpreter} could not be asked: {error}"[:300]}
+@dataclass(frozen=True)
+class _Asker:
+    """An interpreter as a process runs it: with its options, directory and environment."""
+
+    interpreter: str
+    options: tuple[str, ...]
+    directory: str
+    environment: Mapping[str, str]
+    path0: str
+
+    def ask(self, modules: tuple[str, ...], files: tuple[str, ...]) -> dict[str, Any]:
+        """Return where it would import modules from, and what the files are to it."""
+        source = pkgutil.get_data("fleetctl.agent", "probe.py")
+        if source is None:
+            return {"problem": "the probe is missing from the agent"}
+        wanted = {"modules": list(modules), "files": list(files), "path0": self.path0}
+        argv = [self.interpreter, "-B", *self.options, "-c", source.decode(), json.dumps(wanted)]
+        try:
+            done = subprocess.run(
+                argv,
+                cwd=self.directory,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_DEADLINE_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return {"problem": f"{self.interpreter} could not be asked: {error}"[:300]}
+        return _understood(done)
+
+
+def _understood(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         if line.startswith(_MARK):
             answer = json.loads(line[len(_MARK) :])
@@ -209,7 +220,7 @@ def _module(found: dict[str, Any]) -> ModuleSource:
         bytecode_file=bytecode.get("path"),
         changed_s=_changed_s(file),
         at=found.get("at", ""),
-        searched=tuple(found.get("searched") or ()),
+        searched=tuple(found.get("searched") or found.get("directories") or ()),
         shadow=tuple((found.get("shadow") or {}).get("directories") or ()),
     )
 

@@ -48,6 +48,16 @@ def locate(module: str) -> dict[str, Any]:
     return dict(_described(module, spec, finder), shadow=shadow)
 
 
+def examine(path: str) -> dict[str, Any]:
+    """Return what lies at a path, and whether old bytecode of it would run."""
+    if not os.path.isfile(path):
+        return {"module": path, "kind": "missing", "at": path, "searched": []}
+    answer: dict[str, Any] = {"module": path, "kind": "source", "file": path, "sha256": _sha256(path)}
+    if path.endswith(".py"):
+        answer["bytecode"] = bytecode_state(path, importlib.util.cache_from_source(path))
+    return answer
+
+
 def _missing(
     module: str, name: str, path: list[str] | None, shadow: dict[str, Any] | None
 ) -> dict[str, Any]:
@@ -150,12 +160,13 @@ def _sha256(path: str) -> str | None:
 
 
 def main() -> None:
-    """Answer one question: `{"modules": [...], "path0": "..."}`."""
+    """Answer one question: `{"modules": [...], "files": [...], "path0": "..."}`."""
     question = json.loads(sys.argv[1])
     if sys.path and sys.path[0] == "":
         sys.path[0] = question.get("path0") or os.getcwd()
     answer = {
-        "modules": [locate(module) for module in question["modules"]],
+        "modules": [locate(module) for module in question["modules"]]
+        + [examine(path) for path in question.get("files", ())],
         "prefix": sys.prefix,
         "executable": sys.executable,
         "version": ".".join(str(part) for part in sys.version_info[:3]),

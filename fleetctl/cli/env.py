@@ -121,7 +121,8 @@ def wanted_edits(pairs: list[str], unset: list[str], path: Path | None) -> Mappi
         try:
             loaded = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise _bad_edits(str(path), str(error)) from error
+            said = getattr(error, "strerror", None) or str(error)
+            raise _bad_edits(str(path), said) from error
         if not isinstance(loaded, dict):
             raise _bad_edits(str(path), "it is no object of names and values")
         items += list(loaded.items())

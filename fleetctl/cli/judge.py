@@ -293,7 +293,7 @@ def dispersion_of(path: Path, names: Sequence[str] = ()) -> Dispersion:
     except (OSError, ValueError) as error:
         raise InputError(
             f"`--history` {path} can't be read",
-            why=str(error),
+            why=getattr(error, "strerror", None) or str(error),
             next_step="give the `aa.jsonl` that `fleetctl aa` wrote into the folder of runs",
         ) from error
     known = [record.name for record in records]

@@ -68,7 +68,7 @@ def plan(
     classes = {fleet.hosts[name].host_class for name in fleet.select(asked.job.target)}
     power = power_of(asked.experiment, classes, expected, History(runs), minutes_per_run)
     if not as_json:  # before any host is asked
-        print_lines(power_report.render(power).splitlines())
+        print_lines(power_report.brief(power))
     with (
         edges(runs, console) as outside,
         reached(outside, fleet, asked.job.target) as hosts,

@@ -31,7 +31,7 @@ def replace_file(path: Path, old: bytes | None, new: bytes) -> None:
         real.parent.mkdir(parents=True, exist_ok=True)
         _replace(real, new, like=real if present is not None else None)
     except OSError as error:
-        raise _refused(path, str(error), "run it as the owner of the file") from error
+        raise _refused(path, _said(error), "run it as the owner of the file") from error
 
 
 def remove_file(path: Path) -> None:
@@ -43,7 +43,7 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise _refused(path, str(error), "run it as the owner of the file") from error
+        raise _refused(path, _said(error), "run it as the owner of the file") from error
 
 
 def _replace(real: Path, new: bytes, *, like: Path | None) -> None:
@@ -78,6 +78,10 @@ def _dress(descriptor: int, like: Path | None) -> None:
     os.fchmod(descriptor, before.st_mode & 0o7777)
     for attribute in os.listxattr(like):
         os.setxattr(descriptor, attribute, os.getxattr(like, attribute))
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _refused(path: Path, why: str, next_step: str) -> InputError:

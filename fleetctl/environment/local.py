@@ -39,7 +39,9 @@ def edit_local_file(path: Path, edits: Mapping[str, str | None]) -> tuple[LocalE
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"{path} can't be read", why=str(error), next_step="name a script or an env file"
+            f"{path} can't be read",
+            why=error.strerror or str(error),
+            next_step="name a script or an env file",
         ) from error
     if path.suffix in (".service", ".conf"):
         raise EditRefused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from fleetctl.plan.planner import Change, Plan
+from fleetctl.plan.planner import Change, Plan, sha256
 from fleetctl.transaction.step import (
     LendDirectory,
     MakeDirectory,
@@ -14,9 +14,25 @@ from fleetctl.transaction.step import (
     describe,
 )
 
+# one value of a flag may be as long as a page; `--json` has it whole
+_LONG_CHARACTERS = 400
+_SHOWN_CHARACTERS = 120
+
 
 def render_plan(plan: Plan) -> Iterator[str]:
-    """Yield the lines of one host's plan."""
+    """Yield the lines of one host's plan; long lines are shown by their beginning and digest."""
+    return (_shortened(line) for line in whole_plan(plan))
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= _LONG_CHARACTERS:
+        return line
+    digest = sha256(line[1:].encode("utf-8", "surrogateescape"))[:12]
+    return f"{line[:_SHOWN_CHARACTERS]}… ({len(line) - 1} characters, sha256 {digest})"
+
+
+def whole_plan(plan: Plan) -> Iterator[str]:
+    """Yield the lines of one host's plan, however long they are."""
     if not plan.steps:
         yield f"{plan.host}: nothing to change"
         return

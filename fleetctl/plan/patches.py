@@ -68,6 +68,21 @@ def module_paths(
     return {module: places[place] for place, module in named.items()}
 
 
+def files_by_path(host: Host, content: PatchContent) -> tuple[str, ...]:
+    """Return the files of a patch that names a path and no module.
+
+    Raises:
+        InputError: the diff can't be read.
+    """
+    patch = content.patch
+    if patch.path is None:
+        return ()
+    root = PurePosixPath(host.tree) / patch.path
+    if patch.kind == "file":
+        return (str(root),)
+    return tuple(str(root / place) for place in _places(content))
+
+
 def _places(content: PatchContent) -> tuple[str, ...]:
     """Return every file of a patch, relative to the patch's root.
 

@@ -51,6 +51,10 @@ def patch_root(host_name: str, host: Host, patch: Patch, code: CodeReport) -> st
     if patch.path is not None:
         return str(PurePosixPath(host.tree) / patch.path)
     module = patch.module or ""
+    for process in code.processes:
+        _check_interpreter(host_name, host, process)
+    if patch.kind == "tree" and all(_find(p, module).kind == "namespace" for p in code.processes):
+        return _namespace_directory(host_name, host, module, code)
     file = PurePosixPath(module_file(host_name, host, module, code))
     package = file.parent if file.name == "__init__.py" else file
     if patch.kind == "tree":
@@ -60,6 +64,19 @@ def patch_root(host_name: str, host: Host, patch: Patch, code: CodeReport) -> st
     for _ in range(module.count(".") + 1):
         package = package.parent
     return str(package)
+
+
+def _namespace_directory(host_name: str, host: Host, module: str, code: CodeReport) -> str:
+    """Return the only directory of a package without `__init__.py`."""
+    places = sorted({place for p in code.processes for place in _find(p, module).searched})
+    way_out = "say `path = …` to choose the directory, or add an `__init__.py`"
+    if len(places) != 1:
+        why = f"it is a namespace package made of {' and '.join(places)}; {way_out}"
+        raise _refuse(host_name, module, why)
+    if not is_below(places[0], host.tree):
+        why = f"it is a namespace package in {places[0]}, not in the tree {host.tree}; {way_out}"
+        raise _refuse(host_name, module, why)
+    return places[0]
 
 
 def is_below(path: str, directory: str) -> bool:

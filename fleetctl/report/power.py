@@ -69,6 +69,14 @@ def render(table: PowerTable) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
+def brief(table: PowerTable) -> list[str]:
+    """Return what the design can see in a line, and where the table is."""
+    minutes = table.reach.host_minutes
+    takes = "" if minutes is None else f" Both arms take {minutes:.0f} minutes of host time."
+    more = f"fleetctl power --baseline {percent(table.control_rate)}"
+    return [f"{headline(table)}{takes} `{more}` shows other designs."]
+
+
 def as_json(table: PowerTable) -> dict[str, Any]:
     """Return the power statement as plain values, unrounded."""
     return {

@@ -12,6 +12,9 @@ from fleetctl.errors import ExitCode, NotProven
 from fleetctl.transaction.code import CodeReport, ModuleSource, ProcessCode
 from fleetctl.transaction.snapshot import Process, UnitReport
 
+PATH_NOTE = (
+    "a patch by path is shown to lie there since before the start; who imports it is not shown"
+)
 ENVIRON_NOTE = (
     "/proc/PID/environ shows the environment at exec; later os.environ changes don't show"
 )
@@ -46,11 +49,21 @@ class Proof:
 
 @dataclass(frozen=True)
 class ExpectedModule:
-    """A module as it has to run: the file, and the sha256 of its source."""
+    """A module as it has to run: the file, and the sha256 of its source.
+
+    Attributes:
+        module: dotted name; for a file that no module names, its path again.
+        sha256: None where the arm has no such file.
+    """
 
     module: str
     file: str
-    sha256: str
+    sha256: str | None
+
+    @property
+    def is_by_path(self) -> bool:
+        """Whether it is a file that a patch names by its path."""
+        return self.module == self.file
 
 
 def require(proof: Proof, host: str) -> None:
@@ -109,6 +122,11 @@ def prove_code(report: CodeReport, expected: Iterable[ExpectedModule]) -> Proof:
     if not wanted:
         return Proof()
     asked = [process for process in report.processes if process.pid]
+    if not asked and all(expected.is_by_path for expected in wanted):
+        note = "the unit has no Python process: of files, only the bytes on disk were compared"
+        return sum(
+            (_process_proof(process, wanted) for process in report.processes), Proof(notes=(note,))
+        )
     if not asked:
         return Proof(missing=(f"{report.unit} has no Python process that could be asked",))
     proof = Proof()
@@ -125,15 +143,26 @@ def _process_proof(process: ProcessCode, wanted: tuple[ExpectedModule, ...]) -> 
     proof = Proof()
     for expected in wanted:
         problem = _problem(found[expected.module], expected, process)
+        notes = (PATH_NOTE,) if expected.is_by_path else ()
         if problem:
-            proof += Proof(missing=(f"{who}: {expected.module}: {problem}",))
+            proof += Proof(missing=(f"{who}: {expected.module}: {problem}",), notes=notes)
         else:
-            line = f"{expected.module} is {expected.file} (sha256 {expected.sha256[:12]}) in {who}"
-            proof += Proof(shown=(line,))
+            proof += Proof(shown=(f"{_shown(expected)} {who}",), notes=notes)
     return proof
 
 
+def _shown(expected: ExpectedModule) -> str:
+    if expected.sha256 is None:
+        return f"{expected.module} is absent for"
+    if expected.is_by_path:
+        return f"{expected.file} (sha256 {expected.sha256[:12]}) lay there before the start of"
+    return f"{expected.module} is {expected.file} (sha256 {expected.sha256[:12]}) in"
+
+
 def _problem(found: ModuleSource, expected: ExpectedModule, process: ProcessCode) -> str:
+    if expected.sha256 is None:
+        still = found.kind != "missing" and found.file == expected.file
+        return f"{found.file} is still there, and should not be" if still else ""
     if found.kind != "source":
         return explain_source(found)
     if found.file != expected.file:
@@ -144,7 +173,7 @@ def _problem(found: ModuleSource, expected: ExpectedModule, process: ProcessCode
         )
     if found.bytecode == "stale":
         return f"stale bytecode would run: {found.bytecode_file}"
-    if found.changed_s is not None and found.changed_s > process.started_s:
+    if process.pid and found.changed_s is not None and found.changed_s > process.started_s:
         return f"{found.file} was changed after the process had started"
     return ""
 

@@ -162,6 +162,13 @@ def find_beside(spec_path: Path, relative: str) -> Path:
     for folder in folders:
         if (folder / relative).exists():
             return folder / relative
+        if (folder / relative).is_symlink():
+            raise InputError(
+                f"{spec_path.name} names a symlink that leads nowhere: {relative}",
+                why=f"{folder / relative} points to {(folder / relative).readlink()}, "
+                "which does not exist",
+                next_step="mend the link, or name the file itself",
+            )
     parent = next(
         (f / Path(relative).parent for f in folders if (f / relative).parent.is_dir()), None
     )

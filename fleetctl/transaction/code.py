@@ -13,6 +13,7 @@ class CodeQuery:
         unit: the service; its live Python processes are asked for with their own interpreter,
             directory, environment and flags.
         modules: dotted names.
+        files: paths that are no module's by name; the answer for each has the path for a name.
         interpreter: who is asked where no process of the unit runs.
         directory: where it is asked from then; also searched for readers of `names`.
         names: environment variables: which source files of the service mention them?
@@ -27,6 +28,7 @@ class CodeQuery:
     names: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class ModuleSource:
     """Where one module comes from.
 
     Attributes:
-        module: dotted name.
+        module: dotted name, or the path of a file that was asked for by its path.
         kind: source, bytecode, extension, builtin, namespace, missing or not-a-package.
         file: the file, where there is one.
         sha256: of that file.
@@ -43,7 +45,7 @@ class ModuleSource:
         bytecode_file: where the cached bytecode is or would be.
         changed_s: when the file was last changed (ctime: no program can set it back).
         at: the part of the name at which the search ended, for missing and not-a-package.
-        searched: the directories looked through.
+        searched: the directories looked through; of a namespace package, those it is made of.
         shadow: directories of a namespace package on the way, which stands where a package
             with `__init__.py` was meant.
     """

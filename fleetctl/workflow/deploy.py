@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.errors import ApplyFailed
-from fleetctl.plan.patches import module_paths, modules_of
+from fleetctl.plan.patches import files_by_path, module_paths, modules_of
 from fleetctl.plan.planner import Plan, sha256
 from fleetctl.serving.loads import fetch_json
 from fleetctl.serving.proof import (
@@ -59,7 +59,7 @@ class Deployed:
 
     Attributes:
         boot: host boots and unit invocations, joined: what tells one cluster from the next.
-        patches: module that a patch names -> sha256 that is live, over both arms' patches.
+        patches: module or path that a patch names -> sha256 that is live, over both arms' patches.
         processes: flags that matter, of every serving process.
     """
 
@@ -176,11 +176,8 @@ def _expected(one: Prepared, code: CodeReport, arm: str) -> list[ExpectedModule]
     wanted = one.wanted[arm]
     paths = [module_paths(one.host.name, one.host.host, content, code) for content in _patches(one)]
     found = {module: path for named in paths for module, path in named.items()}
-    return [
-        ExpectedModule(module, path, wanted[path])
-        for module, path in found.items()
-        if path in wanted
-    ]
+    found |= {path: path for each in _patches(one) for path in files_by_path(one.host.host, each)}
+    return [ExpectedModule(module, path, wanted.get(path)) for module, path in found.items()]
 
 
 def _patches(one: Prepared) -> list[PatchContent]:
@@ -188,12 +185,11 @@ def _patches(one: Prepared) -> list[PatchContent]:
 
 
 def _live_patches(one: Prepared, code: CodeReport) -> Mapping[str, str]:
-    """Return the digest of what the processes would import, by the module that a patch names."""
+    """Return the digest of what the processes would run, by the target that a patch names."""
     named: dict[str, set[str]] = {}
     for content in _patches(one):
-        if content.patch.module is not None:
-            modules = modules_of(content).values()
-            named.setdefault(content.patch.module, set()).update(modules)
+        modules = {*modules_of(content).values(), *files_by_path(one.host.host, content)}
+        named.setdefault(content.patch.target, set()).update(modules)
     return {name: live_digest(code, modules) for name, modules in named.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fleetctl.environment.sources import Sources
 from fleetctl.errors import EditRefused, InputError, LeaseHeld
 from fleetctl.plan.desired import Desired, FileGoal, with_as_found
-from fleetctl.plan.diff import render_plan
+from fleetctl.plan.diff import render_plan, whole_plan
 from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
 from fleetctl.plan.patches import goals_of
 from fleetctl.plan.planner import Plan, plan_host, sha256
@@ -268,7 +268,7 @@ def _host_json(host: HostPlan) -> dict[str, Any]:
             arm: {
                 "steps": [describe(step) for step in plan.steps],
                 "files": {change.path: change.why for change in plan.changes},
-                "diff": list(render_plan(plan)),
+                "diff": list(whole_plan(plan)),
                 "cannot_predict": list(plan.notes),
                 "compiled_kernels": host.caches.get(arm, NO_CACHES).directories,
             }

@@ -150,3 +150,12 @@ def test_a_unit_file_is_not_edited_as_a_file(fleetctl, tmp_path):
     path.write_text("[Service]\n")
     code, _, err = fleetctl("edit", path, "A=1")
     assert (code, "--unit nova.service" in err) == (3, True)
+
+
+@pytest.mark.parametrize("arguments", [("/nonexistent/serve.sh", "A=1"), ("x", "--edits", "/no")])
+def test_a_file_that_is_not_there_is_told_in_words(fleetctl, arguments):
+    code, _, err = fleetctl("edit", *arguments)
+
+    assert code == 3
+    assert "No such file or directory" in err
+    assert "Errno" not in err

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.errors import DriftError
-from fleetctl.plan.patches import goals_of, module_paths, modules_of, target_paths
+from fleetctl.plan.patches import files_by_path, goals_of, module_paths, modules_of, target_paths
 from fleetctl.plan.planner import sha256
 from fleetctl.plan.targets import module_file, patch_root
 from fleetctl.spec.arms import PatchContent
@@ -134,3 +134,52 @@ def test_a_tree_patch_names_every_file():
         "/srv/dsv4/python/serve/a.py",
         "/srv/dsv4/python/serve/b/c.py",
     ]
+
+
+def namespace(*directories: str) -> CodeReport:
+    return code(process(module="serve.extra", kind="namespace", file=None, searched=directories))
+
+
+def test_a_tree_fills_a_package_without_an_init_file():
+    tree = Patch(source="payload/x/", module="serve.extra")
+
+    place = "/srv/dsv4/python/serve/extra"
+    assert patch_root("h", HOST, tree, namespace(place)) == place
+
+
+@pytest.mark.parametrize(
+    ("directories", "says"),
+    [
+        (("/srv/dsv4/a/extra", "/srv/dsv4/b/extra"), "made of /srv/dsv4/a/extra and /srv/dsv4/b"),
+        (("/opt/extra",), "not in the tree"),
+    ],
+)
+def test_a_package_without_an_init_file_that_is_no_one_place_is_named_with_a_way_out(
+    directories, says
+):
+    tree = Patch(source="payload/x/", module="serve.extra")
+
+    with pytest.raises(DriftError) as caught:
+        patch_root("h", HOST, tree, namespace(*directories))
+
+    assert says in str(caught.value)
+    assert "say `path" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "files", "expected"),
+    [
+        ("payload/x.py", {"": b""}, ("/srv/dsv4/python",)),
+        (
+            "payload/x/",
+            {"a.py": b"", "b/c": b""},
+            ("/srv/dsv4/python/a.py", "/srv/dsv4/python/b/c"),
+        ),
+    ],
+)
+def test_files_of_a_patch_by_path_are_known_without_asking_anybody(source, files, expected):
+    content = PatchContent(Patch(source=source, path="python"), files)
+
+    assert files_by_path(HOST, content) == expected
+    by_module = PatchContent(Patch(source=source, module="serve"), files)
+    assert files_by_path(HOST, by_module) == ()

@@ -127,6 +127,57 @@ class TestCode:
         assert not prove_code(code(source(), pid=0), EXPECTED).holds
 
 
+class TestFilesByPath:
+    FILE = "/t/kernels/table.py"
+    EXPECTED = (ExpectedModule(FILE, FILE, SHA),)
+
+    def file(self, **changes) -> ModuleSource:
+        return source(**{"module": self.FILE, "file": self.FILE, **changes})
+
+    def test_a_file_that_lay_there_before_the_start_is_shown_with_what_that_does_not_show(self):
+        proof = prove_code(code(self.file()), self.EXPECTED)
+
+        assert proof.holds
+        assert "lay there before the start of process 7" in proof.shown[0]
+        assert "who imports it is not shown" in proof.notes[0]
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"sha256": "b" * 64}, "not the file that was deployed"),
+            ({"changed_s": 100.5}, "changed after the process had started"),
+            ({"bytecode": "stale", "bytecode_file": "/t/x.pyc"}, "stale bytecode would run"),
+            ({"kind": "missing", "file": None, "at": FILE}, "is not found"),
+        ],
+    )
+    def test_each_trap_is_named(self, changes, says):
+        (missing,) = prove_code(code(self.file(**changes)), self.EXPECTED).missing
+
+        assert says in missing
+
+    def test_a_service_without_python_shows_the_bytes_on_disk_and_says_so(self):
+        proof = prove_code(code(self.file(), pid=0), self.EXPECTED)
+
+        assert proof.holds
+        assert any("no Python process" in note for note in proof.notes)
+        wrong = code(self.file(sha256="b" * 64), pid=0)
+        assert not prove_code(wrong, self.EXPECTED).holds
+
+
+class TestAbsence:
+    GONE = (ExpectedModule("serve.indexer", "/t/serve/indexer.py", None),)
+
+    def test_a_module_that_an_arm_removes_is_shown_to_be_absent(self):
+        proof = prove_code(code(source(kind="missing", file=None, at="serve.indexer")), self.GONE)
+
+        assert proof.shown == ("serve.indexer is absent for process 7 (/v/bin/python)",)
+
+    def test_one_that_is_still_there_is_named(self):
+        (missing,) = prove_code(code(source()), self.GONE).missing
+
+        assert "/t/serve/indexer.py is still there" in missing
+
+
 class TestMarkers:
     def test_once_in_each_process(self):
         lines = [(7, "x [variant] indexer=a y"), (8, "[variant] indexer=a")]

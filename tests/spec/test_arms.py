@@ -39,6 +39,24 @@ def test_a_missing_source_names_the_nearest_file(repository):
         arms(repository, PATCH.format("god.py"))
 
 
+def test_a_symlink_that_leads_nowhere_is_named_with_its_target(repository):
+    (repository / "payload/link.py").symlink_to("gone.py")
+
+    with pytest.raises(InputError, match="leads nowhere") as caught:
+        arms(repository, PATCH.format("link.py"))
+    assert "points to gone.py" in caught.value.why
+    assert "did you mean" not in str(caught.value)
+
+
+def test_arms_share_caches_of_kernels_only_for_a_reason(repository):
+    shared = arms(repository, PATCH.format("good.py") + '[jit]\nshare = true\nreason = "why"\n')
+
+    assert shared.treatment.jit_shared_because == "why"
+    assert arms(repository, PATCH.format("good.py")).treatment.jit_shared_because == ""
+    with pytest.raises(InputError, match="needs a `reason`"):
+        arms(repository, PATCH.format("good.py") + "[jit]\nshare = true\n")
+
+
 def test_python_that_does_not_compile_names_its_line(repository):
     (repository / "payload/bad.py").write_text("x = 1\ndef f(:\n")
 
