@@ -22,7 +22,7 @@ class SprtDesign(NamedTuple):
         upper: accept "bad" at or above this log likelihood ratio.
         lower: accept "good" at or below it.
         llr_bad: what a bad session adds; None when a good build has none at all.
-        llr_clean: what a clean session adds.
+        llr_clean: what a clean session adds; None when a bad build has none at all.
         clean_to_accept_good: clean sessions from the start that accept "good".
         asn_good: expected sessions when good (Wald's approximation).
         asn_bad: expected sessions when bad.
@@ -31,7 +31,7 @@ class SprtDesign(NamedTuple):
     upper: float
     lower: float
     llr_bad: float | None
-    llr_clean: float
+    llr_clean: float | None
     clean_to_accept_good: int
     asn_good: float
     asn_bad: float | None
@@ -44,18 +44,19 @@ def sprt_design(p_good: float, p_bad: float, alpha: float, beta: float) -> SprtD
     """
     upper, lower = math.log((1 - beta) / alpha), math.log(beta / (1 - alpha))
     llr_bad = math.log(p_bad / p_good) if p_good > 0 else None
-    llr_clean = math.log((1 - p_bad) / (1 - p_good)) if p_bad < 1 else -math.inf
+    llr_clean = math.log((1 - p_bad) / (1 - p_good)) if p_bad < 1 else None
 
     def drift(p: float) -> float:
-        return p * (llr_bad or 0.0) + (1 - p) * llr_clean
+        return p * (llr_bad or 0.0) + (1 - p) * (llr_clean or 0.0)
 
     return SprtDesign(
         upper=upper,
         lower=lower,
         llr_bad=llr_bad,
         llr_clean=llr_clean,
-        clean_to_accept_good=max(1, math.ceil(lower / llr_clean - 1e-12)),
-        asn_good=((1 - alpha) * lower + alpha * upper) / drift(p_good),
+        # a session that a bad build can't have decides at once
+        clean_to_accept_good=max(1, math.ceil(lower / llr_clean - 1e-12)) if llr_clean else 1,
+        asn_good=((1 - alpha) * lower + alpha * upper) / drift(p_good) if llr_clean else 1.0,
         asn_bad=None if llr_bad is None else ((1 - beta) * upper + beta * lower) / drift(p_bad),
     )
 

@@ -1,7 +1,5 @@
 """Looks and e-values."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,4 +93,10 @@ def test_a_fault_that_a_good_build_never_shows_is_bad_at_once():
     assert design.llr_bad is None
     assert design.asn_bad is None
     assert design.clean_to_accept_good == 19
-    assert sprt_design(0.1, 1.0, 0.05, 0.05).llr_clean == -math.inf
+
+
+def test_a_fault_that_a_bad_build_always_shows_is_excluded_by_one_clean_session():
+    design = sprt_design(0.01, 1.0, 0.05, 0.05)
+
+    assert (design.llr_clean, design.clean_to_accept_good, design.asn_good) == (None, 1, 1.0)
+    assert design.asn_bad == pytest.approx((0.95 - 0.05) * design.upper / design.llr_bad)
