@@ -43,7 +43,7 @@ from fleetctl.spec.generators import (
 from fleetctl.spec.nearest import nearest
 from fleetctl.spec.quantities import Duration
 
-MOST_CELLS = 4096
+MOST_CELLS = 1024
 MOST_RUNS = 20_000
 _WORKLOAD: TypeAdapter[Workload] = TypeAdapter(Workload)
 
