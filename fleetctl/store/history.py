@@ -54,7 +54,7 @@ class History:
         path = self.root / name
         if not path.exists():
             return
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 value = json.loads(line)
             except ValueError:

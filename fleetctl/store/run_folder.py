@@ -151,7 +151,7 @@ class RunFolder:
         path = self.path / "events.jsonl"
         if not path.exists():
             return
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 facts = json.loads(line)
                 yield Event(facts.pop("at_s"), facts.pop("kind"), facts)

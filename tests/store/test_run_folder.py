@@ -22,6 +22,13 @@ def test_events_come_back_in_order(run):
     ]
 
 
+@pytest.mark.parametrize("odd", ["\u2028", "\u0085", "\x1e", "\f", "\r\n"])
+def test_only_a_line_feed_ends_an_event_whatever_an_error_says(run, odd):
+    run.record(1.0, "failed", why=f"the unit said{odd}no")
+
+    assert [event.facts["why"] for event in run.events()] == [f"the unit said{odd}no"]
+
+
 @pytest.mark.parametrize("cut", range(1, 40))
 def test_a_log_torn_at_any_byte_keeps_the_events_before_and_after(run, cut):
     run.record(1.0, "first")
