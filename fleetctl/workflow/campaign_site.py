@@ -105,11 +105,13 @@ class HeldSite:
         )
 
     def _deploy(self, edges: Edges, arm: str) -> Deployed:
-        """Put an arm on the site; it is proven anew also where nothing had to be changed."""
-        if self._deployed is not None and self.arm == arm and not self.job.trials.boot_per_run:
-            for one in self.prepared:
-                one.keeper.check()
-            return self._deployed
+        """Put an arm on the site, unless the very processes that were proven still serve it."""
+        standing = self._deployed
+        if standing is not None and standing.arm == arm and not self.job.trials.boot_per_run:
+            for keeper in self.keepers:
+                keeper.check()
+            if self._boot() == standing.boot:
+                return standing
         self._record("deploying", site=self.plan.site.name, arm=arm)
         self.has_changed = True
         self._deployed = None
@@ -118,6 +120,13 @@ class HeldSite:
         shown = {"shown": deployed.proof.shown, "notes": deployed.proof.notes}
         self._record("deployed", site=self.plan.site.name, arm=arm, **shown)
         return deployed
+
+    def _boot(self) -> str:
+        """Return the invocations of the site's units, joined as `Deployed.boot` is."""
+        reports = [
+            host.agent.unit(host.host.unit, log_lines=0).invocation for host in self.plan.site.hosts
+        ]
+        return "+".join(reports)
 
     def _calibration(self, job: Job) -> Calibration:
         """Return how tokens become words: measured once per run, the same for all cells."""

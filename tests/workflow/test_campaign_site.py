@@ -80,6 +80,29 @@ def test_what_fails_on_a_host_that_is_there_keeps_its_name(edges, tmp_path, monk
     assert site.has_changed
 
 
+def test_an_arm_that_stands_is_kept_only_while_the_proven_processes_serve(
+    edges, tmp_path, monkeypatch
+):
+    site = held(edges, tmp_path, Keeper())
+    site.job.trials = Trials(boot_per_run=False)
+    invocations = iter(["one", "two"])
+    unit = SimpleNamespace(unit="d.service")
+    agent = SimpleNamespace(unit=lambda *_, **__: SimpleNamespace(invocation=next(invocations)))
+    site.plan.site.hosts = (SimpleNamespace(agent=agent, host=unit),)
+    made: list[str] = []
+
+    def deploy(_edges, _site, _prepared, arm, _ready):
+        made.append(arm)
+        return SimpleNamespace(arm=arm, boot="one", proof=SimpleNamespace(shown=(), notes=()))
+
+    monkeypatch.setattr(campaign_site, "deploy", deploy)
+    for _ in range(3):
+        site._deploy(edges, "a")
+
+    # the first is made, the second stands, the third finds another process
+    assert made == ["a", "a"]
+
+
 def test_an_end_that_the_operator_asked_for_is_no_fault_of_a_host(edges, tmp_path, monkeypatch):
     site = held(edges, tmp_path, Keeper(LOST))
     edges.stop.ask("signal SIGINT")
