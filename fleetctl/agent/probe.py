@@ -52,7 +52,12 @@ def examine(path: str) -> dict[str, Any]:
     """Return what lies at a path, and whether old bytecode of it would run."""
     if not os.path.isfile(path):
         return {"module": path, "kind": "missing", "at": path, "searched": []}
-    answer: dict[str, Any] = {"module": path, "kind": "source", "file": path, "sha256": _sha256(path)}
+    answer: dict[str, Any] = {
+        "module": path,
+        "kind": "source",
+        "file": path,
+        "sha256": _sha256(path),
+    }
     if path.endswith(".py"):
         answer["bytecode"] = bytecode_state(path, importlib.util.cache_from_source(path))
     return answer

@@ -11,6 +11,7 @@ import signal
 from typing import Callable, Mapping
 
 from fleetctl.agent import systemd
+from fleetctl.agent.gpu import memory_used_mib
 from fleetctl.agent.systemd import Systemctl
 from fleetctl.clock import Clock
 from fleetctl.transaction.outcome import ProvenRestart
@@ -57,6 +58,8 @@ class Restarter:
         begin_s = self._clock.monotonic_s()
         before = systemd.invocation(self._systemctl.show(step.unit))
         self.stop(step, kill=kill)
+        if step.gpu_idle_mib is not None and not kill:
+            self._wait_for_gpus(step, step.gpu_idle_mib)
         properties = self._start(step, before, replace=kill)
         return ProvenRestart(
             unit=step.unit,
@@ -87,6 +90,19 @@ class Restarter:
         raise self._failed(
             step.unit, f"it did not stop within {step.stop_deadline_s:g} s; processes left: {names}"
         )
+
+    def _wait_for_gpus(self, step: RestartUnit, idle_mib: int) -> None:
+        """Wait until the GPUs are as empty as they have to be: an orphan would hold memory."""
+        deadline_s = self._clock.monotonic_s() + step.stop_deadline_s
+        while used_mib := [mib for mib in memory_used_mib() if mib > idle_mib]:
+            if self._clock.monotonic_s() > deadline_s:
+                raise self._failed(
+                    step.unit,
+                    f"it has ended, yet GPU memory did not fall to {idle_mib} MiB within "
+                    f"{step.stop_deadline_s:g} s: {max(used_mib)} MiB are in use",
+                )
+            self._checkpoint()
+            self._clock.sleep(SOAK_POLL_S)
 
     def start_unproven(self, step: RestartUnit) -> None:
         """Stop a unit and start it without watching: it was in a crash loop when it was found."""

@@ -27,6 +27,7 @@ PROPERTIES = (
     "ExecStart",
     "FragmentPath",
     "InvocationID",
+    "KillMode",
     "LoadState",
     "MainPID",
     "NRestarts",

@@ -64,6 +64,7 @@ def plan_host(
     soak_s: float,
     stop_s: float = DEFAULT_STOP_DEADLINE_S,
     restart_always: bool = False,
+    gpu_idle_mib: int | None = None,
 ) -> Plan:
     """Return the steps from what a host holds to what it should hold.
 
@@ -82,7 +83,7 @@ def plan_host(
     if any(change.path.startswith(_UNIT_FOLDERS) for change in changes):
         steps.append(ReloadUnits())
     if steps or restart_always:
-        steps.append(RestartUnit(desired.unit, soak_s=soak_s, stop_deadline_s=stop_s))
+        steps.append(RestartUnit(desired.unit, soak_s, stop_s, gpu_idle_mib))
     blobs = {sha256(c.after): c.after for c in changes if c.after is not None}
     return Plan(host, tuple(steps), tuple(changes), blobs, desired.notes)
 

@@ -49,6 +49,7 @@ class ReadyPlan:
         completion: a chat completion comes back, with the model's name and sound text.
         tool_call: a tool call comes back that parses and holds the planted value; None skips it.
         concurrent: so many completions at once; 0 skips it.
+        concurrent_layer: how long that may take; None takes the completion's limits.
         soak_s: how long the unit must have been active without a restart.
         progress: patterns with one number in parentheses, looked for in the service's log.
         restarts_before: the unit's restart count before it was started; None takes the first
@@ -64,6 +65,7 @@ class ReadyPlan:
     completion: LayerPlan = LayerPlan(300.0, 3.0)
     tool_call: LayerPlan | None = None
     concurrent: int = 0
+    concurrent_layer: LayerPlan | None = None
     soak_s: float = 1.0
     progress: tuple[str, ...] = ()
     restarts_before: int | None = 0
@@ -117,7 +119,7 @@ def service_layers(plan: ReadyPlan) -> tuple[Layer, ...]:
         layers.append(
             Layer(
                 f"{plan.concurrent} concurrent",
-                plan.completion,
+                plan.concurrent_layer or plan.completion,
                 lambda probe: check_concurrent(probe, plan.model, plan.concurrent),
             )
         )

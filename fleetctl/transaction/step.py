@@ -122,11 +122,14 @@ class RestartUnit:
         unit: full name, such as `sglang-dsv4-decode.service`.
         soak_s: how long it must run, without a restart of its own, to count as started.
         stop_deadline_s: how long its processes may take to end.
+        gpu_idle_mib: memory in use on each GPU must fall to this between stop and start; None
+            does not ask.
     """
 
     unit: str
     soak_s: float = DEFAULT_SOAK_S
     stop_deadline_s: float = DEFAULT_STOP_DEADLINE_S
+    gpu_idle_mib: int | None = None
 
     def __post_init__(self) -> None:
         check_unit(self.unit)

@@ -57,7 +57,7 @@ def judge_run(
         name=experiment.name,
         hypothesis=experiment.experiment.hypothesis,
         run_id=folder.run_id,
-        notes=(*notes, *_notes_of_looks(folder, experiment), *_notes_of_caches(folder, experiment)),
+        notes=(*notes, *_notes_of_looks(folder, experiment), *_notes_of_plans(folder, experiment)),
     )
     write_report(folder, report, judgement)
     _remember(history, experiment, folder, ordered, guards, judgement)
@@ -87,8 +87,8 @@ def _notes_of_looks(folder: RunFolder, experiment: Experiment) -> list[str]:
     return notes
 
 
-def _notes_of_caches(folder: RunFolder, experiment: Experiment) -> list[str]:
-    """Return where each arm kept its compiled kernels on each host."""
+def _notes_of_plans(folder: RunFolder, experiment: Experiment) -> list[str]:
+    """Return where each arm kept its compiled kernels on each host, and flags nobody reads."""
     plans = folder.read_json("plan.json") if folder.has("plan.json") else []
     notes = [
         f"compiled kernels of {arm} on {host['host']}: {variable} {place}"
@@ -97,6 +97,13 @@ def _notes_of_caches(folder: RunFolder, experiment: Experiment) -> list[str]:
         for arm, found in host["arms"].items()
         for variable, place in found.get("compiled_kernels", {}).items()
     ]
+    notes += dict.fromkeys(
+        f"{arm} on {host['host']}: {note}"
+        for site in plans
+        for host in site["hosts"]
+        for arm, found in host["arms"].items()
+        for note in found.get("cannot_predict", ())
+    )
     shared = f"the arms shared the caches of compiled kernels: {experiment.jit.reason}"
     return [*([shared] if experiment.jit.share else []), *notes]
 

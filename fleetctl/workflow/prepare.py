@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
@@ -54,6 +54,12 @@ class HostPlan:
     def own_flags(self) -> Mapping[str, Mapping[str, str]]:
         """By arm name: the variables by which it gets caches of its own."""
         return {arm: found.flags for arm, found in self.caches.items()}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the unit does at a stop that its owner may not want."""
+        pids = {process.pid for process in self.view.code.processes}
+        return stop_warnings(self.view.unit.properties, pids - {0})
 
     @property
     def within(self) -> tuple[str, ...]:
@@ -133,6 +139,7 @@ def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
             soak_s=ready.soak,
             stop_s=ready.stop,
             restart_always=True,
+            gpu_idle_mib=ready.gpu_idle_mib,
         )
         wanted[arm.name] = {f.path: sha256(f.content) for f in files if f.content is not None}
     return HostPlan(host, view, touched, plans, wanted, own)
@@ -217,13 +224,43 @@ def _refuse_held(host: Reached, view: HostView) -> None:
             )
 
 
+def stop_warnings(properties: Mapping[str, str], serving: Collection[int]) -> tuple[str, ...]:
+    """Return what may go wrong when a unit is stopped.
+
+    Args:
+        properties: of the unit, as systemd tells them.
+        serving: pids of its Python processes.
+    """
+    kill_mode = properties.get("KillMode", "")
+    main = properties.get("MainPID", "0")
+    is_wrapped = main.isdigit() and int(main) > 0 and bool(serving) and int(main) not in serving
+    found = []
+    if is_wrapped:
+        found.append(
+            f"the unit's main process {main} is no Python process: without `exec` the serve "
+            "script stands between systemd and the server"
+        )
+    if kill_mode == "process":
+        found.append("KillMode=process: a stop leaves all but the main process running")
+    if kill_mode == "mixed" and is_wrapped:
+        found.append("KillMode=mixed: only the script hears of a stop, the server is killed")
+    if kill_mode == "control-group":
+        found.append(
+            "KillMode=control-group: a stop signals every process at once, so requests in flight "
+            "are not drained"
+        )
+    return tuple(found)
+
+
 def check_on_host(edges: Edges, plan: SitePlan) -> None:
-    """Let each host check the new files with its own interpreter and tools.
+    """Let each host check the new files with its own interpreter and tools; say what is odd.
 
     Raises:
         InputError: a file must not be deployed; nothing was changed.
     """
     for host in plan.hosts:
+        for note in dict.fromkeys(note for found in host.plans.values() for note in found.notes):
+            edges.talk.say(f"{host.reached.name}: {note}")
         # an arm's version of a file is checked, also where another arm has its own
         files = dict.fromkeys(
             (change.path, change.after)
@@ -258,12 +295,14 @@ def render(plan: SitePlan) -> list[str]:
         for arm, found in host.plans.items():
             lines += [f"== {arm} on {host.reached.name}", *render_plan(found)]
             lines += [*host.caches.get(arm, NO_CACHES).lines(), ""]
+        lines += [f"note: {host.reached.name}: {warning}" for warning in host.warnings]
     return lines
 
 
 def _host_json(host: HostPlan) -> dict[str, Any]:
     return {
         "host": host.reached.name,
+        "warnings": list(host.warnings),
         "arms": {
             arm: {
                 "steps": [describe(step) for step in plan.steps],

@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.clock import SystemClock
 from fleetctl.errors import ConnectionLost, ExitCode, NotReady
-from fleetctl.serving.layers import LayerPlan, ReadyPlan
+from fleetctl.serving.layers import LayerPlan, ReadyPlan, service_layers
 from fleetctl.serving.probe import Answered, TargetProbe, Unknown, Unreachable, list_models
 from fleetctl.serving.readiness import LayerNotReady, latest_progress, wait_until_ready
 from fleetctl.serving.target import Target
@@ -248,3 +248,18 @@ def test_a_unit_must_stay_up_for_the_soak_time(serve):
     clock.at.append((2.0, watch.become(active_state="failed")))
     error = failing(replace(PLAN, soak_s=5.0), probe_of(serve()), clock=clock, watch=watch)
     assert (error.layer, error.state) == ("soak", "dead")
+
+
+def test_each_layer_has_a_deadline_and_a_poll_of_its_own():
+    own = [LayerPlan(float(number), 0.1) for number in range(1, 6)]
+    plan = ReadyPlan(
+        port=own[0],
+        health=own[1],
+        completion=own[2],
+        tool_call=own[3],
+        concurrent=2,
+        concurrent_layer=own[4],
+    )
+
+    assert [layer.plan for layer in service_layers(plan)] == own
+    assert service_layers(replace(plan, concurrent_layer=None))[-1].plan == own[2]
