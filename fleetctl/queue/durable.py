@@ -6,6 +6,7 @@ gets next is decided here, in one transaction that moves the workflow from the b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from fleetctl.store.campaign import CampaignState, CellResult, CellRun, RunPhase
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 1.0
+_GOOD_FOR = 10
 
 
 class DurableQueue:
@@ -36,6 +38,9 @@ class DurableQueue:
         self._database = database
         self._campaign = campaign
         self._clock = clock
+        self._looking = threading.Lock()
+        self._seen: CampaignState | None = None
+        self._seen_until_s = 0.0
 
     def put(self, runs: Iterable[CellRun]) -> None:
         """Let runs wait; those whose id is known already stay what they are."""
@@ -44,6 +49,7 @@ class DurableQueue:
         self._database.run(lambda cursor: cursor.executemany(sql.PUT, rows))
         for run in wanted:
             self._engine.put(self._workflow(run.id))
+        self._forget()
 
     def take(self, site: str, *, block: str, worker: str, prefers: str = "") -> CellRun | None:
         """Give a waiting run of a block to a site; see `CellQueue.take`.
@@ -60,6 +66,8 @@ class DurableQueue:
         }
 
         def choose(cursor: Any) -> CellRun | None:  # noqa: ANN401 - psycopg's class
+            # whoever holds a cell is on the roll, or nobody would miss them
+            cursor.execute(sql.SEEN, [self._engine.worker, worker])
             cursor.execute(sql.LOCK_SITE, asked)
             found = self._half_taken(cursor, asked)
             if found is not None:
@@ -73,6 +81,7 @@ class DurableQueue:
             return CellRun(*cursor.fetchone())
 
         run = self._database.run(choose)
+        self._forget()
         if run is None:
             return None
         if not self._engine.hand_out(self._workflow(run.id), run.attempt):
@@ -102,6 +111,7 @@ class DurableQueue:
             return True
 
         is_back = self._database.run(back)
+        self._forget()
         self._engine.end(self._workflow(run.id), run.attempt, None)
         return is_back
 
@@ -109,10 +119,23 @@ class DurableQueue:
         """Let nothing be measured on a site any more."""
         row = [self._campaign, site, why]
         self._database.run(lambda cursor: cursor.execute(sql.QUARANTINE, row))
+        self._forget()
 
     def state(self) -> CampaignState:
-        """Return how all runs fare."""
+        """Return how all runs fare.
 
+        Every site of a worker asks every second, and a campaign may have thousands of runs: what
+        was read is good for ten times as long as it took, unless we changed something.
+        """
+        with self._looking:
+            began_s = self._clock.monotonic_s()
+            if self._seen is None or began_s >= self._seen_until_s:
+                self._seen = self._read_state()
+                now_s = self._clock.monotonic_s()
+                self._seen_until_s = now_s + _GOOD_FOR * (now_s - began_s)
+            return self._seen
+
+    def _read_state(self) -> CampaignState:
         def read(cursor: Any) -> CampaignState:  # noqa: ANN401 - psycopg's class
             cursor.execute(sql.STATE, [self._campaign])
             runs = tuple(
@@ -147,10 +170,12 @@ class DurableQueue:
         self._database.run(lambda cursor: cursor.execute(sql.WANTED, [kept, self._campaign]))
         for run in failed:
             self._engine.put(self._workflow(run.id))
+        self._forget()
 
     def withdraw(self) -> None:
         """Let no run be taken any more; those under way end."""
         self._database.run(lambda cursor: cursor.execute(sql.WITHDRAW, [self._campaign]))
+        self._forget()
 
     def _half_taken(self, cursor: Any, asked: dict[str, str]) -> CellRun | None:  # noqa: ANN401 - psycopg's class
         """Return a run that we took when the connection broke before we heard of it."""
@@ -178,7 +203,12 @@ class DurableQueue:
         while self._database.run(lambda cursor: _found(cursor, sql.OURS, self._asked(run))):
             self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_POLL_S)
+        self._forget()
         return self._database.run(lambda cursor: _found(cursor, sql.ENDED, self._asked(run)))
+
+    def _forget(self) -> None:
+        """Read the state anew when it is asked for."""
+        self._seen_until_s = 0.0
 
     def _has_attempt(self, run: CellRun) -> bool:
         return self._engine.is_handed_out(self._workflow(run.id), run.attempt)

@@ -39,6 +39,7 @@ class Machine:
     def call(self, campaign: str, method: str, *args: Any, **named: Any) -> Any:
         with self._lock:
             self._ours.send((campaign, method, args, named))
+            assert self._ours.poll(120), f"{self.name} does not answer to {method}"
             answer = self._ours.recv()
         if isinstance(answer, BaseException):
             raise answer
@@ -140,6 +141,7 @@ class Machines:
         """Keep the machines that live for the next test, which finds nothing in their hands."""
         for machine in self.busy.values():
             if machine.process.is_alive():
+                machine.thaw()
                 machine.call("", "declare_lost", machine.id)
                 self.idle.append(machine)
         self.busy.clear()

@@ -94,6 +94,17 @@ def test_a_worker_declared_lost_may_take_the_very_same_cell_again(two, name):
     assert one.done(again, result_of(again))
 
 
+def test_a_worker_that_dies_right_after_it_was_declared_lost_is_missed_again(two, name):
+    one, other = (machine.queue(name) for machine in two)
+    one.put([cell_run(0)])
+    two[1].call("", "declare_lost", two[0].id)
+
+    lost = take(one, "s1")
+    two[0].kill()
+
+    assert sooner_or_later(lambda: take(other, "s1")).id == lost.id
+
+
 def test_a_worker_is_declared_lost_once_however_many_say_so(two, name):
     one, other = (machine.queue(name) for machine in two)
     one.put([cell_run(0)])
