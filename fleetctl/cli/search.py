@@ -152,6 +152,7 @@ def _plan_lines(found: SearchPlan) -> list[str]:
         good, bad = found.assumed
         lines.append(
             f"at {percent(good)} against {percent(bad)} no search needs fewer than"
-            f" {found.least_runs:.1f} runs on average; unknown rates take about twice that"
+            f" {found.least_runs:.1f} runs on average; unknown rates and runs that vary take two"
+            " to three times that"
         )
     return [*lines, "", *render(found.ends)]
