@@ -135,6 +135,7 @@ class SiteWorker:
         with around.progress.working():
             while True:
                 with around.turns.turn():
+                    around.edges.stop.check()
                     run = around.queue.take(
                         self.site.name,
                         block=self.site.block,
