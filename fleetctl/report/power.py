@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.power import MOST_RUNS, PowerTable
 from fleetctl.report.numbers import count, percent
 from fleetctl.report.tables import Table
@@ -40,8 +41,7 @@ def details(table: PowerTable) -> list[str]:
         told.append(f"the design takes {reach.host_minutes:.0f} minutes of host time for both arms")
     source = "assumed"
     if assumed.history is not None:
-        names = ", ".join(assumed.history.records) or "given"
-        source = f"A/A history with {assumed.history.df} df: {names}"
+        source = _history(assumed.history)
     told.append(
         f"correlation inside runs {assumed.rho:g} (design effect {assumed.design_effect:.2f},"
         f" {source}), two-sided level {assumed.alpha:g}"
@@ -70,11 +70,29 @@ def render(table: PowerTable) -> str:
 
 
 def brief(table: PowerTable) -> list[str]:
-    """Return what the design can see in a line, and where the table is."""
+    """Return what the design can see and what others need in a few lines, and where the table is.
+
+    The runs are those at the correlation that is assumed for this design.
+    """
     minutes = table.reach.host_minutes
     takes = "" if minutes is None else f" Both arms take {minutes:.0f} minutes of host time."
-    more = f"fleetctl power --baseline {percent(table.control_rate)}"
-    return [f"{headline(table)}{takes} `{more}` shows other designs."]
+    at = table.rhos.index(table.assumed.rho)
+    needs = ", ".join(
+        f"{_runs(row.runs[at])} for {percent(row.treatment_rate)}" for row in table.rows
+    )
+    base, wanted = percent(table.control_rate), percent(table.assumed.power)
+    history = table.assumed.history
+    known = "" if history is None else f" {_history(history)}."
+    return [
+        *wrapped(f"{headline(table)}{takes}"),
+        *wrapped(f"Runs per arm for {wanted} power from {base}: {needs}.{known}"),
+        f"`fleetctl power --baseline {base}` shows other designs.",
+    ]
+
+
+def _history(history: Dispersion) -> str:
+    names = ", ".join(history.records) or "given"
+    return f"A/A history with {history.df} df: {names}"
 
 
 def as_json(table: PowerTable) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.power import Assumed, power_table
-from fleetctl.report.power import as_json, headline, render
+from fleetctl.report.power import as_json, brief, headline, render
 
 
 def table(runs=3, **assumed):
@@ -57,3 +57,16 @@ def test_the_json_holds_the_whole_table_unrounded():
     assert value["only_a_complete_fix"] is True
     assert value["runs_needed"][0] == {"treatment_rate": 0.075, "runs": [9, 14, 22]}
     assert value["design"]["host_minutes"] == 24.0
+
+
+def test_in_brief_it_says_what_is_seen_what_is_needed_and_what_it_takes():
+    lines = brief(table(rho=0.05, history=Dispersion(1.3, 11, ("monday",))))
+
+    told = " ".join(lines)
+    assert told.startswith("3 runs of 40 sessions per arm can confirm a complete fix and little")
+    assert "Both arms take 24 minutes of host time." in told
+    assert "Runs per arm for 80% power from 15%: 19 for 7.5%, 9 for 5%, 5 for 3%, 2 for 0%" in told
+    assert "A/A history with 11 df: monday." in told
+    assert lines[-1] == "`fleetctl power --baseline 15%` shows other designs."
+    assert len(lines) <= 5
+    assert max(map(len, lines)) <= 100
