@@ -169,7 +169,9 @@ class _Run:
             self.stop("the trial was interrupted")
             await asyncio.wait(self._tasks)
         for task in self._tasks:
-            task.result()
+            # a session that was stopped before its first step has seen nothing
+            if not task.cancelled():
+                task.result()
         return ShardResult(
             tuple(self._outcomes), tuple(self._rounds), await meter.stop(), tuple(self._faults)
         )

@@ -16,7 +16,12 @@ from fleetctl.serving.client import SESSION_BYTES
 from fleetctl.serving.load import TrialPlan
 from fleetctl.serving.null_server import Pace, null_server
 from fleetctl.serving.target import Target
-from fleetctl.serving.transcripts import TranscriptFailed, TranscriptFolder, read_transcripts
+from fleetctl.serving.transcripts import (
+    NoTranscripts,
+    TranscriptFailed,
+    TranscriptFolder,
+    read_transcripts,
+)
 from fleetctl.serving.trial import run_trial
 from fleetctl.trial.events import from_json
 from fleetctl.trial.outcome import classify
@@ -181,6 +186,14 @@ def test_several_client_processes_make_one_trial(serve, tmp_path):
     assert result.exposure.peak_concurrency == 7
     assert len(TranscriptFolder(tmp_path).files()) == 2
     assert sorted(line["session"] for line in recorded(tmp_path)) == list(range(7))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_trial_that_is_stopped_before_it_began_is_stopped_and_no_bug(serve, processes):
+    plan = TrialPlan(ToolcallWorkload(sessions=4, rounds=1), Target(serve().url, "fake"))
+
+    with pytest.raises(Interrupted):
+        run_trial(plan, store=NoTranscripts(), processes=processes, is_stopped=lambda: True)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
