@@ -10,6 +10,7 @@ import re
 import subprocess
 import sysconfig
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -25,6 +26,7 @@ _LOCATION = re.compile(r"(\d+):(\d+): (.*)")
 _BRACKET = "must be followed by"
 _MOST_BRACKETS = 200
 _DEADLINE_S = 60.0
+_REMEMBERED = 128
 
 
 class ScriptRejected(Exception):
@@ -80,7 +82,7 @@ class SystemParser:
         """Return shfmt's tree; array words that begin with a bracket are masked for it."""
         masked = bytearray(_UNLIKE_SHFMT.sub(ORDINARY, content))
         for _ in range(_MOST_BRACKETS):
-            done = _run([self.shfmt, "-ln=bash", "--to-json"], bytes(masked))
+            done = _run((self.shfmt, "-ln=bash", "--to-json"), bytes(masked))
             if done.returncode == 0:
                 parsed: JsonTree = json.loads(done.stdout)
                 return parsed
@@ -93,10 +95,10 @@ class SystemParser:
 
     def check(self, content: bytes) -> None:
         """Ask `bash -n`, and once more with extended globs, which a script may switch on itself."""
-        first = _run([self.bash, "-n"], content)
+        first = _run((self.bash, "-n"), content)
         if first.returncode == 0:
             return
-        if _run([self.bash, "-O", "extglob", "-n"], content).returncode == 0:
+        if _run((self.bash, "-O", "extglob", "-n"), content).returncode == 0:
             return
         complaint = first.stderr.decode("utf-8", "replace").strip().splitlines()[:1]
         where = re.search(r"line (\d+): (.*)", complaint[0]) if complaint else None
@@ -106,7 +108,7 @@ class SystemParser:
 
     def pretty(self, content: bytes) -> bytes:
         """Return what `bash --pretty-print` makes of it."""
-        done = _run([self.bash, "--pretty-print", "-O", "extglob"], content)
+        done = _run((self.bash, "--pretty-print", "-O", "extglob"), content)
         if done.returncode != 0:
             raise ScriptRejected(0, done.stderr.decode("utf-8", "replace").strip())
         return done.stdout
@@ -128,7 +130,9 @@ def system_parser() -> SystemParser:
     return SystemParser(shfmt=str(program))
 
 
-def _run(command: list[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
+# The same text is asked for again and again: by each arm, for each flag, before and after an edit.
+@lru_cache(maxsize=_REMEMBERED)
+def _run(command: tuple[str, ...], content: bytes) -> subprocess.CompletedProcess[bytes]:
     # An empty environment: BASH_ENV would be executed, and a locale would change what a blank is.
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
     try:
