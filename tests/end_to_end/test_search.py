@@ -19,19 +19,21 @@ from tests.end_to_end.conftest import Person
 
 pytestmark = pytest.mark.lab
 
-SESSIONS = 200
-# the stand-in answers well; this slot makes some of its answers leak, as often as the indexer says
+SESSIONS = 160
+# the stand-in answers well; this slot lets as many answers leak as the indexer says, without dice
 LEAKY = """
 NAME = "leaky"
-import importlib, os, random
+import importlib, itertools, os
 import __main__
 indexer = importlib.import_module("serve.dsv4.indexer")
 gate = os.environ.get("SGLANG_GATE", "open") == getattr(indexer, "GATE", "open")
 rate = getattr(indexer, "FAULT_RATE", 0.01) if gate else 0.01
-answer, dice = __main__.Answers.answer, random.Random()
+answer, sessions = __main__.Answers.answer, itertools.count(1)
 def leaking(self, status, document):
-    if self.headers.get("X-Session") and dice.random() < rate:
-        document["choices"][0]["message"]["content"] = "<tool_call>"
+    if self.headers.get("X-Session"):
+        number = next(sessions)
+        if int(number * rate) > int((number - 1) * rate):
+            document["choices"][0]["message"]["content"] = "<tool_call>"
     answer(self, status, document)
 __main__.Answers.answer = leaking
 """
@@ -159,7 +161,7 @@ def test_minimize_finds_a_patch_and_a_flag_that_only_break_together(person, tree
     fault = series(person, {"fault": 'GATE = "shut"\nFAULT_RATE = 0.6\n'})
     decoy = '[[change]]\nname = "decoy"\nenv = { SGLANG_DECOY = "1" }\n'
     gate = '[[change]]\nname = "gate"\nenv = { SGLANG_GATE = "shut" }\n'
-    spec = write(person, f"[minimize]\nend_runs = 2\ntests = 10\n{BASE}{fault}{decoy}{gate}")
+    spec = write(person, f"[minimize]\nend_runs = 2\ntests = 10\n{BASE}{fault}{gate}{decoy}")
 
     planned = person.run("plan", spec)
     done = person.run("minimize", spec, "--json", deadline_s=900)
