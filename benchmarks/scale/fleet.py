@@ -1,10 +1,8 @@
 """A fleet simulated: hosts take cells for hours, and the database serves them one after another.
 
 Every host: take a cell, measure it (restart, proof, trial, restore), send its transcripts, say
-done; its worker polls and beats meanwhile. The database is a queue with a few servers (its cores);
-what each request costs it was measured by `python -m benchmarks.scale queue`, and is given here
-for a server with a disk that syncs in a millisecond. Answers: how busy the database is, how long a
-host waits for a cell, and which limit is passed first.
+done; its worker polls and beats meanwhile. The database is a queue with a few servers (its cores).
+Answers: how busy the database is, how long a host waits for a cell, and how much is moved.
 """
 
 from __future__ import annotations
@@ -27,6 +25,9 @@ TRANSCRIPT_BYTES_PER_SESSION = 50_000
 class Costs:
     """What a request costs the database, in seconds of one core.
 
+    Choosing, looking and polls are what `python -m benchmarks.scale queue` measured on two busy
+    cores, so rather too much; a transaction and a byte are assumptions.
+
     Attributes:
         choose_per_cell_s: choosing sorts what waits: seconds per waiting cell.
         look_per_cell_s: reading a campaign's state: seconds per cell.
@@ -35,9 +36,9 @@ class Costs:
         idle_per_s: small transactions of a worker's polls, a second.
     """
 
-    choose_per_cell_s: float = 5e-6
-    look_per_cell_s: float = 6e-6
-    transaction_s: float = 0.0008
+    choose_per_cell_s: float = 1.05e-5
+    look_per_cell_s: float = 1.8e-5
+    transaction_s: float = 0.001
     byte_s: float = 1.2e-8
     idle_per_s: float = 18.0
 

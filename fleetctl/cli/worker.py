@@ -31,7 +31,7 @@ LostAfter = Annotated[
         "--lost-after",
         metavar="SECONDS",
         min=1.0,
-        help="Silence after which a worker's cells go to others; the same for all workers.",
+        help="Silence after which this worker's cells go to others.",
     ),
 ]
 

@@ -61,8 +61,7 @@ class Campaigns:
         """
 
         def take(cursor: Any) -> bool:  # noqa: ANN401 - psycopg's class
-            # whoever holds a machine is on the roll, or nobody would miss them
-            cursor.execute(sql.SEEN, [worker, worker])
+            cursor.execute(sql.SEEN_AGAIN, [worker])
             cursor.execute(sql.CLAIM, [machine, worker])
             return bool(cursor.fetchone()[0] == worker)
 

@@ -66,8 +66,7 @@ class DurableQueue:
         }
 
         def choose(cursor: Any) -> CellRun | None:  # noqa: ANN401 - psycopg's class
-            # whoever holds a cell is on the roll, or nobody would miss them
-            cursor.execute(sql.SEEN, [self._engine.worker, worker])
+            cursor.execute(sql.SEEN_AGAIN, [self._engine.worker])
             cursor.execute(sql.LOCK_SITE, asked)
             found = self._half_taken(cursor, asked)
             if found is not None:
@@ -151,7 +150,7 @@ class DurableQueue:
         """Return what was counted, in the order of the runs."""
         outputs = self._engine.outputs(f"{self._campaign}/")
         found = []
-        for state in self.state().in_phase(RunPhase.DONE):
+        for state in self._read_state().in_phase(RunPhase.DONE):
             output = dict(outputs[self._workflow(state.run.id)])
             del output["attempt"]
             found.append(CellResult.from_json(output))
@@ -164,7 +163,11 @@ class DurableQueue:
         are not wanted any more are kept but not shown. Those under way stay with their workers.
         """
         kept = list(wanted)
-        failed = [s.run for s in self.state().in_phase(RunPhase.FAILED) if s.run.id in set(kept)]
+        failed = [
+            state.run
+            for state in self._read_state().in_phase(RunPhase.FAILED)
+            if state.run.id in set(kept)
+        ]
         self._engine.forget([self._workflow(run.id) for run in failed])
         self._database.run(lambda cursor: cursor.execute(sql.FORGIVE, [self._campaign]))
         self._database.run(lambda cursor: cursor.execute(sql.WANTED, [kept, self._campaign]))

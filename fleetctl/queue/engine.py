@@ -179,10 +179,6 @@ class Engine:
         """Delete workflows with all that is known of them."""
         self._dbos.DBOS.delete_workflows(list(workflows))
 
-    def remove_queue(self, worker: str) -> None:
-        """Delete the queue of a lost worker."""
-        self._dbos.DBOS.delete_queue(worker)
-
     def _body(self) -> Callable[[], Mapping[str, Any]]:
         """Return the workflow's function; the engine wants one that is no method."""
 

@@ -54,7 +54,7 @@ def joined(
         address: of the database.
         name: how people call this process, such as `user@machine`.
         clock: for pauses; one that is not stopped by Ctrl-C, since a result must get through.
-        lost_after_s: silence after which a worker is declared lost; the same everywhere.
+        lost_after_s: silence after which others declare us lost.
         poll_s: how often the engine looks whether a cell was moved to our queue.
         say: told when the database is away, and which workers were lost.
 

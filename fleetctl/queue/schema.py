@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS fleetctl.quarantined (
   campaign text NOT NULL, site text NOT NULL, why text NOT NULL, PRIMARY KEY (campaign, site)
 );
 CREATE TABLE IF NOT EXISTS fleetctl.workers (
-  id text PRIMARY KEY, name text NOT NULL, seen_at timestamptz NOT NULL DEFAULT now()
+  id text PRIMARY KEY, name text NOT NULL, lost_after_s double precision NOT NULL,
+  seen_at timestamptz NOT NULL DEFAULT now(), lost_at timestamptz
 );
 CREATE TABLE IF NOT EXISTS fleetctl.claims (
   machine text PRIMARY KEY, owner text NOT NULL

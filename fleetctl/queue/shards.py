@@ -63,8 +63,7 @@ class Shards:
         asked = {"worker": self._worker, "sites": list(sites)}
 
         def choose(cursor: Any) -> ShardTask | None:  # noqa: ANN401 - psycopg's class
-            # whoever drives a shard is on the roll, or nobody would miss them
-            cursor.execute(sql.SEEN, [self._worker, self._worker])
+            cursor.execute(sql.SEEN_AGAIN, [self._worker])
             cursor.execute(sql.TAKE_SHARD, asked)
             row = cursor.fetchone()
             return None if row is None else ShardTask(*row)

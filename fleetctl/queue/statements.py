@@ -93,12 +93,15 @@ WHERE s.workflow_uuid = r.workflow AND r.campaign = %s
 """
 
 SEEN = """
-INSERT INTO fleetctl.workers (id, name) VALUES (%s, %s)
-ON CONFLICT (id) DO UPDATE SET seen_at = now()
+INSERT INTO fleetctl.workers (id, name, lost_after_s) VALUES (%s, %s, %s)
+ON CONFLICT (id) DO UPDATE SET seen_at = now(), lost_at = NULL
 """
+# whoever takes something is missed when they die, also right after they were declared lost
+SEEN_AGAIN = "UPDATE fleetctl.workers SET seen_at = now(), lost_at = NULL WHERE id = %s"
 SILENT = """
 SELECT id, name FROM fleetctl.workers
-WHERE id <> %s AND seen_at < now() - make_interval(secs => %s) FOR UPDATE SKIP LOCKED
+WHERE id <> %s AND lost_at IS NULL AND seen_at < now() - make_interval(secs => lost_after_s)
+FOR UPDATE SKIP LOCKED
 """
 LOST_RUNS = f"""
 UPDATE fleetctl.runs r SET faults = faults + 1, owner = '', why = %(why)s
@@ -115,7 +118,15 @@ UPDATE fleetctl.shards SET fault = %(why)s
 WHERE worker = %(worker)s AND NOT is_done AND fault = ''
 """
 FORGET_CLAIMS = "DELETE FROM fleetctl.claims WHERE owner = %(worker)s"
-FORGET_WORKER = "DELETE FROM fleetctl.workers WHERE id = %(worker)s"
+MARK_LOST = "UPDATE fleetctl.workers SET lost_at = now() WHERE id = %(worker)s"
+# the queues of workers that may yet come back are kept for a day
+FORGET_QUEUES = """
+DELETE FROM dbos.queues q USING fleetctl.workers w
+WHERE q.name = w.id AND (w.id = %(left)s OR w.lost_at < now() - interval '1 day')
+"""
+FORGET_WORKERS = """
+DELETE FROM fleetctl.workers WHERE id = %(left)s OR lost_at < now() - interval '1 day'
+"""
 
 ANNOUNCE = """
 INSERT INTO fleetctl.campaigns (campaign, head) VALUES (%s, %s)

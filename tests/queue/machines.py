@@ -48,7 +48,7 @@ class Machine:
     def wait_ready(self) -> None:
         """Wait until it has joined the queue."""
         with self._lock:
-            assert self._ours.poll(60), f"{self.name} did not join"
+            assert self._ours.poll(120), f"{self.name} did not join"
             self.id = self._ours.recv()
 
     def queue(self, campaign: str) -> MachineQueue:

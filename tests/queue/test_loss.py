@@ -37,7 +37,7 @@ def two(hasty):
     hasty.release()
 
 
-def sooner_or_later(asked: Callable[[], object], deadline_s: float = 30.0):
+def sooner_or_later(asked: Callable[[], object], deadline_s: float = 90.0):
     end_s = time.monotonic() + deadline_s
     while not (found := asked()):
         assert time.monotonic() < end_s, "it did not happen"

@@ -78,7 +78,7 @@ class Fleet:
         return self.started[-1]
 
     def wait_until_deployed(self, host: str, process: subprocess.Popen[str]) -> None:
-        for _ in range(600):
+        for _ in range(1800):
             logs = self.workers[host].folder.glob("runs/.workers/*/*/*/events.jsonl")
             if any('"kind": "deployed"' in log.read_text() for log in logs):
                 return
@@ -88,7 +88,7 @@ class Fleet:
 
     def wait_for_campaign(self) -> None:
         """Wait until the controller has put its cells on the queue."""
-        for _ in range(600):
+        for _ in range(1800):
             if list(self.controller.folder.glob("runs/2*/queue.json")):
                 return
             time.sleep(0.1)
@@ -127,7 +127,7 @@ def fleet(lab_hosts, url, tmp_path) -> Iterator[Fleet]:
         process.communicate()
 
 
-def said_by(process: subprocess.Popen[str], deadline_s: float = 150.0) -> tuple[str, str]:
+def said_by(process: subprocess.Popen[str], deadline_s: float = 300.0) -> tuple[str, str]:
     try:
         return process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
