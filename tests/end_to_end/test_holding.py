@@ -36,7 +36,7 @@ def test_ctrl_c_at_any_moment_restores_the_host(person, untouched, moment, numbe
 
 def test_a_second_ctrl_c_leaves_at_once_and_the_host_restores_itself(person, untouched, lab_hosts):
     spec = person.spec(FLAG, trial_s=30.0)
-    spec.write_text('lease = "5s"\n' + spec.read_text())
+    spec.write_text('lease = "8s"\n' + spec.read_text())
     process = person.start("run", spec)
     person.wait_for(process, "deployed")
 
@@ -50,7 +50,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_host_restores_itself(person, unt
 
 def test_a_killed_controller_leaves_a_host_that_restores_itself(person, untouched):
     spec = person.spec(FLAG, trial_s=30.0)
-    spec.write_text('lease = "5s"\n' + spec.read_text())
+    spec.write_text('lease = "8s"\n' + spec.read_text())
     process = person.start("run", spec)
     person.wait_for(process, "deployed")
     process.kill()
@@ -61,7 +61,7 @@ def test_a_killed_controller_leaves_a_host_that_restores_itself(person, untouche
 
 
 def wait_until_free(person) -> None:
-    for _ in range(40):
+    for _ in range(90):
         if "free; nothing is held" in person.run("status", "--host", "lab-1").stdout:
             return
         time.sleep(0.5)
