@@ -14,6 +14,12 @@ from fleetctl.queue.schema import LOCK, SCHEMA, VERSION
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_REFUSALS = (
+    "no password supplied",
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+)
 
 
 class Database:
@@ -137,8 +143,9 @@ def _is_refusal(error: Exception) -> bool:
     state = getattr(error, "sqlstate", None)
     if state is not None:
         return str(state)[:2] in {"28", "3D", "42"}
+    # libpq gives no code for what a server says before a session exists
     text = str(error)
-    return "no password supplied" in text or "authentication failed" in text
+    return any(words in text for words in _REFUSALS)
 
 
 def _first_line(error: Exception) -> str:

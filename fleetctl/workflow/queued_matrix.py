@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.clock import Clock
-from fleetctl.errors import InputError, Interrupted
+from fleetctl.errors import Interrupted
 from fleetctl.queue.campaigns import Campaigns
 from fleetctl.queue.content import Content, StoredFile
 from fleetctl.queue.opening import Joined
@@ -17,7 +17,7 @@ from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import open_folder
 from fleetctl.workflow.matrix import AskedMatrix, cell_runs, read_matrix
 from fleetctl.workflow.matrix_run import own_spec
-from fleetctl.workflow.worker_courier import CALIBRATION, SPEC, owner_of
+from fleetctl.workflow.worker_courier import CALIBRATION, SPEC, checked_path, owner_of
 
 QUEUE_FILE = "queue.json"
 _LOOK_EVERY_S = 1.0
@@ -173,17 +173,8 @@ class _Homecoming:
             self._keep(CALIBRATION, file)
 
     def _keep(self, path: str, file: StoredFile) -> None:
-        """Write a file, or where it lies.
-
-        Raises:
-            InputError: it would leave the run's folder.
-        """
-        if path.startswith("/") or ".." in path.split("/"):
-            raise InputError(
-                f"a worker sent a file that lies outside the run's folder: {path}",
-                why="no worker of ours does that",
-                next_step="see who else writes into the queue's database",
-            )
+        """Write a file, or where it lies."""
+        checked_path(path)
         if file.place:
             self._folder.write_json(f"{path}.elsewhere.json", vars(file))
         else:

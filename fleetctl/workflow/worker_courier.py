@@ -27,6 +27,21 @@ def owner_of(campaign: str, run: CellRun) -> str:
     return f"{campaign}/{run.id}#{run.attempt}"
 
 
+def checked_path(path: str) -> str:
+    """Return a path below a run's folder as it is.
+
+    Raises:
+        InputError: it leads elsewhere.
+    """
+    if path.startswith("/") or ".." in path.split("/"):
+        raise InputError(
+            f"the queue's database names a file outside the run's folder: {path}",
+            why="neither workers nor controllers of ours do that",
+            next_step="see who else writes into the database",
+        )
+    return path
+
+
 def fetch_campaign(content: Content, found: OpenCampaign, root: Path) -> tuple[RunFolder, Path]:
     """Make a campaign's folder on this machine, with the spec and its payload.
 
@@ -54,7 +69,7 @@ def fetch_campaign(content: Content, found: OpenCampaign, root: Path) -> tuple[R
         files = content.files(found.campaign)
         for path, digest in wanted.items():
             file = StoredFile(digest, files[path].size_bytes if path in files else 0, "")
-            folder.write(path, content.bytes_of(file, path))
+            folder.write(checked_path(path), content.bytes_of(file, path))
         folder.write_json("run.json", head)
     _fetch_calibration(content, folder)
     return folder, folder.path / SPEC / name
