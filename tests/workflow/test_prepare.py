@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.errors import InputError
+from fleetctl.plan.planner import Change, Plan
 from fleetctl.transaction.outcome import Finding
 from fleetctl.workflow.prepare import check_on_host
 
@@ -29,7 +30,7 @@ class Host:
 
 def site(host, *contents):
     plans = {
-        f"arm {n}": SimpleNamespace(changes=[SimpleNamespace(path="/s.sh", after=content)])
+        f"arm {n}": Plan("h", (), (Change("/s.sh", b"before", content, "a flag"),))
         for n, content in enumerate(contents)
     }
     reached = SimpleNamespace(name="h", agent=host, host=SimpleNamespace(python="/p"))
