@@ -49,6 +49,7 @@ def test_a_typo_in_a_flag_is_read_by_nobody_and_plan_says_so(person, untouched):
 
     assert done.returncode == ExitCode.OK, done.stderr
     assert "reads SGLANG_DSV4_GE_DIF" in done.stdout
+    assert "reads SGLANG_DSV4_GE_DIF" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -257,6 +258,23 @@ def test_an_orphan_of_a_wrapper_without_exec_is_named_before_the_start(person, h
 
     assert done.returncode == ExitCode.FAILED_RESTORED, done.stderr
     assert "processes left" in done.stderr
+    planned = person.run("plan", spec).stdout
+    assert "KillMode=process" in planned
+    assert "without `exec` the serve script stands between" in planned
+
+
+def test_gpu_memory_that_stays_after_the_stop_is_named_before_the_start(person, host):
+    program = "/usr/local/bin/nvidia-smi"
+    host(f"printf '#!/bin/sh\\necho 70000\\n' > {program}; chmod +x {program}")
+    spec = person.spec(FLAG)
+    more = 'soak = "500ms"\nstop = "2s"\ngpu_idle_mib = 500'
+    spec.write_text(spec.read_text().replace('soak = "500ms"', more))
+
+    done = person.run("run", spec)
+
+    host(f"rm {program}")
+    assert done.returncode == ExitCode.FAILED_RESTORED, done.stderr
+    assert "GPU memory did not fall to 500 MiB within 2 s: 70000 MiB are in use" in done.stderr
 
 
 def test_a_unit_in_a_crash_loop_is_refused_because_that_can_not_be_put_back(person, host):
@@ -266,3 +284,33 @@ def test_a_unit_in_a_crash_loop_is_refused_because_that_can_not_be_put_back(pers
 
     assert done.returncode == ExitCode.REFUSED
     assert "no state that could be brought back" in done.stderr
+
+
+def test_files_by_path_packages_without_init_and_removed_modules_are_proven(person, host):
+    """The tree goes into a namespace package; the diff takes a module away."""
+    host("mkdir /srv/dsv4/python/serve/extra; echo OLD = 1 > /srv/dsv4/python/serve/extra/old.py")
+    person.payload("extra/new.py", "NEW = 1\n")
+    person.payload("table.py", "TABLE = 1\n")
+    removal = "--- a/serve/extra/old.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-OLD = 1\n"
+    person.payload("gone.diff", removal)
+    spec = person.spec(
+        '[[patch]]\nsource = "payload/extra/"\nmodule = "serve.extra"\n'
+        '[[patch]]\nsource = "payload/table.py"\npath = "python/payload/table.py"\n'
+        '[[patch]]\nsource = "payload/gone.diff"\nmodule = "serve"\n'
+    )
+    text = spec.read_text().replace('target = "lab-1"', 'target = "lab-1"\nforced = ["confounded"]')
+    spec.write_text(text)
+
+    done = person.run("run", spec)
+
+    assert done.returncode in (ExitCode.OK, ExitCode.INVALID), done.stderr
+    shown = {e["arm"]: "\n".join(e["shown"]) for e in person.events() if e["kind"] == "deployed"}
+    assert "serve.extra.new is /srv/dsv4/python/serve/extra/new.py (sha256" in shown["treatment"]
+    assert "serve.extra.old is absent for process" in shown["treatment"]
+    assert "serve.extra.new is absent for process" in shown["control"]
+    assert "serve.extra.old is /srv/dsv4/python/serve/extra/old.py" in shown["control"]
+    table = "/srv/dsv4/python/payload/table.py"
+    assert f"{table} (sha256" in shown["treatment"]
+    assert f"{table} is absent for process" in shown["control"]
+    names = {line["name"] for line in person.last_report()["differences"]}
+    assert names == {"serve.extra", "serve", "python/payload/table.py"}
