@@ -105,7 +105,8 @@ def fields_of(word: Word, scope: Scope) -> tuple[Field, ...]:
         if found is not None:
             return found
     text = value_of(word, scope, assigned=False)
-    if any(isinstance(part, Literal) and _GLOB.search(part.text) for part in word.parts):
+    is_glob = any(isinstance(part, Literal) and _GLOB.search(part.text) for part in word.parts)
+    if is_glob and text != "[":  # the command `[` matches itself
         text = _GLOB.sub(HOLE, text)
     return (Field(text, word),)
 
