@@ -49,6 +49,16 @@ def test_contents_come_only_where_they_are_asked_for(ground):
     assert empty.content == b""
 
 
+def test_a_file_of_200_mb_is_known_by_its_digest_and_said_to_be_too_big_to_edit(ground):
+    with (ground.tree / "big").open("wb") as file:
+        file.truncate(200 * 1024 * 1024)
+
+    (big,) = look(ground, ground.tree / "big", content=True)
+
+    assert (big.kind, big.content, len(big.sha256)) == ("file", None, 64)
+    assert big.problem.startswith("it has 209715200 bytes")
+
+
 def test_what_would_block_or_cannot_be_read_does_not_stop_the_look(ground):
     os.mkfifo(ground.tree / "fifo")
     (ground.tree / "dangling").symlink_to("nowhere")

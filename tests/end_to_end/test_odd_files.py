@@ -65,21 +65,13 @@ def test_links_modes_acls_attributes_groups_and_times_come_back(person, odd, lab
     assert odd() == before
 
 
-@pytest.mark.parametrize(
-    ("deed", "says"),
-    [
-        ("ln real.txt twin.txt", "2 hard links"),
-        ("truncate -s 200M real.txt", "209715200 bytes"),
-    ],
-    ids=["hard link", "200 MB"],
-)
 def test_what_could_not_be_brought_back_is_refused_before_the_first_change(
-    person, odd, untouched, lab_hosts, deed, says
+    person, odd, untouched, lab_hosts
 ):
-    lab_hosts.run("lab-1", f"cd {ODD} && {deed}")
+    lab_hosts.run("lab-1", f"cd {ODD} && ln real.txt twin.txt")
 
     done = person.run("run", person.spec(patches(person, "real.txt")))
 
     assert done.returncode == ExitCode.REFUSED, done.stderr
-    assert says in done.stderr
+    assert "2 hard links" in done.stderr
     assert "deploying" not in done.stderr
