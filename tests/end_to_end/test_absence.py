@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from fleetctl.errors import ExitCode
+from tests.end_to_end.conftest import Person
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
 
@@ -27,6 +30,29 @@ if not began.exists():
 pathlib.Path(os.environ["FLEETCTL_RESULT"]).write_text(
     json.dumps({"sessions": 10, "counts": {"done": 10}}))
 """
+
+
+SKEW = """
+import runpy, sys, time
+real = time.time
+time.time = lambda: real() + ({skew_s})
+"""
+HERE = SKEW.format(skew_s=-3 * 3600) + "runpy.run_module('fleetctl', run_name='__main__')\n"
+# arguments are -I -S AGENT VERB STATE, or -I -S -c INSTALLER …
+THERE = f"""#!/bin/sh
+[ "$3" = -c ] && exec /usr/bin/python3 "$@"
+exec /usr/bin/python3 -I -S -c '{SKEW.format(skew_s=5 * 3600)}
+sys.argv = sys.argv[3:]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
+"""
+PYTHON = "/usr/local/bin/python-of-another-hour"
+
+
+class OtherHours(Person):
+    """Somebody whose clock is hours off."""
+
+    def argv(self, *words):
+        return [sys.executable, "-c", HERE, *map(str, words)]
 
 
 def start(person, *, lease):
@@ -87,9 +113,25 @@ def test_a_host_that_is_rebooted_in_the_middle(person, untouched, lab_hosts):
     finish(person, process, untouched)
 
 
-def test_a_controller_that_sleeps_for_longer_than_the_lease(person, untouched, lab_hosts, script):
+@pytest.fixture
+def hours_apart(person, lab_hosts):
+    """A person and an agent whose wall clocks are 8 h apart, and both wrong."""
+    argv = lab_hosts.lab.ssh_argv("lab-1", [f"cat >{PYTHON} && chmod +x {PYTHON}"])
+    subprocess.run(argv, input=THERE.encode(), check=True)
+    inventory = person.folder / "inventory.toml"
+    told = f'[defaults]\nagent_python = "{PYTHON}"'
+    inventory.write_text(person.inventory.read_text().replace("[defaults]", told, 1))
+    yield OtherHours(person.folder, inventory)
+    lab_hosts.run("lab-1", f"rm {PYTHON}")
+
+
+def test_a_controller_that_sleeps_for_longer_than_the_lease_between_wrong_clocks(
+    hours_apart, untouched, lab_hosts, script
+):
+    person = hours_apart
     before = lab_hosts.run("lab-1", f"cat /{SCRIPT}")
     process = start(person, lease="6s")
+    assert "s unless renewed" in person.run("status", "--host", "lab-1").stdout
     os.kill(process.pid, signal.SIGSTOP)
     try:
         wait_until(lambda: script.read_text() == before)
