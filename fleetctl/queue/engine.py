@@ -25,6 +25,8 @@ APPLICATION = "fleetctl"
 WIRE_VERSION = "fleetctl-queue-1"
 _POOL = 3
 _START_PATIENCE_S = 120.0
+# a cell that takes its worker down each time fails in the end
+_MOST_ATTEMPTS = 100
 _in_this_process = threading.Lock()
 
 
@@ -97,7 +99,9 @@ class Engine:
         dbos = self._dbos
         logging.getLogger("dbos").setLevel(logging.CRITICAL)
         dbos.DBOS(config=_config(address, self.worker))
-        self._workflow = dbos.DBOS.workflow(name="cell", max_recovery_attempts=20)(self._body())
+        self._workflow = dbos.DBOS.workflow(name="cell", max_recovery_attempts=_MOST_ATTEMPTS)(
+            self._body()
+        )
         dbos.DBOS.listen_queues([self.worker])
         try:
             dbos.DBOS.launch()

@@ -19,13 +19,15 @@ from fleetctl.cli.wiring import edges
 from fleetctl.clock import SystemClock
 from fleetctl.queue.address import parse_address
 from fleetctl.queue.opening import joined
-from fleetctl.queue.shards import Shards
+from fleetctl.queue.shards import Shards, ShardTask
 from fleetctl.serving.load import TrialPlan
+from fleetctl.serving.loads import fetch_json
 from fleetctl.serving.target import Target
 from fleetctl.serving.transcripts import TranscriptFolder, read_transcripts
 from fleetctl.spec.loader import load_inventory
 from fleetctl.trial.workload import ToolcallWorkload
 from fleetctl.workflow.matrix import read_matrix
+from fleetctl.workflow.site import address_of
 from fleetctl.workflow.worker_shards import ShardCrew, ShardedDriver
 from fleetctl.workflow.workloads import toolcall_of
 from tests.fakes.openai_server import serve
@@ -178,3 +180,17 @@ def test_a_machine_that_dies_makes_the_trial_invalid_and_the_others_stop(
     assert trial.counted == 0
     assert any("shard" in reason and "was lost" in reason for reason in trial.invalid_because)
     assert Shards(coordinator.database, "anybody").take(["lab-1"]) is None
+
+
+def test_a_crew_reaches_the_service_through_its_own_login(lab_hosts, coordinator, spec, tmp_path):
+    lab_hosts.wait_until_active("lab-1")
+    fleet = load_inventory(lab_hosts.inventory)
+    asked = read_matrix(spec)
+    task = ShardTask("c1/trials/001", 0, {"site": "lab-1"})
+    with edges(tmp_path, Console()) as outside:
+        made = ShardCrew(outside, fleet, coordinator, tmp_path, 1, lambda name: asked, list)
+
+        with made._way_to(asked, task) as target:
+            health = fetch_json(address_of(target.url), "/health")
+
+    assert health == {"status": "ok"}

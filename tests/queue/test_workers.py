@@ -105,6 +105,12 @@ class Fleet:
 
 
 @pytest.fixture
+def url(server) -> str:
+    """A database per test: what one leaves on the queue, workers of another would measure."""
+    return server.new_database()
+
+
+@pytest.fixture
 def fleet(lab_hosts, url, tmp_path) -> Iterator[Fleet]:
     text = lab_hosts.inventory.read_text()
     people = {}
