@@ -134,9 +134,10 @@ class LeaseKeeper:
         if self._lost is not None:
             raise self._lost
         if self.is_away:
+            slept = "this machine slept, or could not renew the lease in its time"
             raise ConnectionLost(
                 f"the connection to {self._host.name} broke",
-                why="nothing was heard from it for too long",
+                why="" if self._is_broken else slept,
                 next_step=f"check that {self._host.name} is up, then `fleetctl status`",
             )
 
@@ -151,9 +152,13 @@ class LeaseKeeper:
 
         Either the connection broke, or this machine slept longer than the lease lasts.
         """
-        is_broken = self._host.transport.times_lost != self._losses_known
         # once a lease is lost nobody renews it, and time says nothing any more
-        return is_broken or (self._has_slept() if self._lost is None else self._lost_asleep)
+        has_slept = self._has_slept() if self._lost is None else self._lost_asleep
+        return self._is_broken or has_slept
+
+    @property
+    def _is_broken(self) -> bool:
+        return self._host.transport.times_lost != self._losses_known
 
     def _has_slept(self) -> bool:
         return self._elapsed() - self._renewed_s > self.request.length_s
