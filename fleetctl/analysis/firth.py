@@ -42,12 +42,13 @@ def firth_fit(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit that failed is told by its NaN below
-        model = _fitted(design, bad, sessions).lrt()
+        model = _fitted(design, bad, sessions)
+        p = _ratio_p(model, range(len(model.coef_) + 1))
         intervals = model.conf_int(method="pl")
-    _check(model, [*model.lrt_pvalues_, *np.ravel(intervals)])
+    _check(model, [*p, *np.ravel(intervals)])
     return FirthFit(
         tuple(float(c) for c in (*model.coef_, model.intercept_)),
-        tuple(float(p) for p in model.lrt_pvalues_),
+        p,
         tuple(Interval(float(low), float(high)) for low, high in intervals),
     )
 
@@ -65,10 +66,25 @@ def firth_p(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = _fitted(design, bad, sessions).lrt(features=list(columns))
-    found = [float(model.lrt_pvalues_[column]) for column in columns]
+        model = _fitted(design, bad, sessions)
+        found = _ratio_p(model, columns)
     _check(model, found)
-    return tuple(float(c) for c in (*model.coef_, model.intercept_)), tuple(found)
+    return tuple(float(c) for c in (*model.coef_, model.intercept_)), found
+
+
+def _ratio_p(model: FirthLogisticRegression, columns: Sequence[int]) -> tuple[float, ...]:
+    """Return likelihood-ratio p of columns; the one after the last coefficient is the intercept.
+
+    Started from the whole model's covariance, one ordinary table in a hundred does not converge;
+    started from nothing, it does.
+    """
+    model.lrt(features=list(columns))
+    found = {column: float(model.lrt_pvalues_[column]) for column in columns}
+    stuck = [column for column, p in found.items() if not np.isfinite(p)]
+    if stuck:
+        model.lrt(features=stuck, warm_start=False)
+        found |= {column: float(model.lrt_pvalues_[column]) for column in stuck}
+    return tuple(found[column] for column in columns)
 
 
 def _fitted(
