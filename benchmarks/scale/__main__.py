@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib.metadata import version
 
 from benchmarks.scale.postgres import postgres
 
@@ -27,13 +28,11 @@ def main() -> int:
 
 
 def _engine(options: argparse.Namespace) -> None:
-    import dbos
-
     from benchmarks.scale.engine import CHECKS, bench
     from fleetctl.queue.address import parse_address
 
     del options
-    print(f"dbos {getattr(dbos, '__version__', '')}")
+    print(f"dbos {version('dbos')}")
     with postgres() as server:
         os.environ.update(server.environment)
         with bench(parse_address(server.new_database())) as made:

@@ -30,6 +30,15 @@ Resume = Annotated[
         show_default=False,
     ),
 ]
+Withdraw = Annotated[
+    str | None,
+    typer.Option(
+        "--withdraw",
+        metavar="RUN",
+        help="Take what waits of a run, or `latest`, off its queue; what is under way ends.",
+        show_default=False,
+    ),
+]
 FailFast = Annotated[
     bool, typer.Option("--fail-fast", help="End at the first cell that can't be measured.")
 ]
@@ -48,6 +57,7 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
     spec: MatrixPath = None,
     resume: Resume = None,
     status: Status = None,
+    withdraw: Withdraw = None,
     fail_fast: FailFast = False,
     queue: QueueAddress = None,
     shards: Annotated[
@@ -72,7 +82,9 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
             why="one controller drives its trials' sessions by itself",
             next_step="add --queue, or leave out --shards",
         )
-    if status is not None:
+    if withdraw is not None:
+        _withdraw(find_run(runs, withdraw), queue)
+    elif status is not None:
         _show_status(find_run(runs, status), queue, as_json)
     elif resume is not None:
         folder = find_run(runs, resume)
@@ -201,3 +213,20 @@ def _queue_of(folder: RunFolder, named: str | None) -> str | None:
             next_step="leave out --queue",
         )
     return known if named is None else named
+
+
+def _withdraw(folder: RunFolder, named: str | None) -> None:
+    """Take what waits of a run off its queue.
+
+    Raises:
+        InputError: it is on none.
+    """
+    from fleetctl.cli.worker import withdraw_from_queue
+
+    if (address := _queue_of(folder, named)) is None:
+        raise InputError(
+            f"run {folder.run_id} is on no queue",
+            why="its cells are measured by one controller",
+            next_step="end that controller with Ctrl-C; it restores its hosts",
+        )
+    withdraw_from_queue(folder, address)

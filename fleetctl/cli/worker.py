@@ -136,6 +136,19 @@ def state_on_queue(folder: RunFolder, queue: str) -> CampaignState:
         return here.campaign(folder.run_id).state()
 
 
+def withdraw_from_queue(folder: RunFolder, queue: str) -> None:
+    """Take what waits of a matrix off its queue."""
+    from fleetctl.clock import SystemClock
+    from fleetctl.queue.address import parse_address
+    from fleetctl.queue.opening import joined
+    from fleetctl.workflow.queued_matrix import withdraw
+
+    console = Console()
+    with joined(parse_address(queue), "a withdrawal", SystemClock(), say=console.say) as here:
+        count = withdraw(folder, here)
+    console.say(f"{folder.run_id}: {count} cell runs are off the queue; those under way end")
+
+
 @contextmanager
 def _on_queue(
     queue: str, inventory: Path | None, runs: Path

@@ -41,6 +41,16 @@ class Campaigns:
         """Let no worker begin with a campaign any more; what is under way ends."""
         self._database.run(lambda cursor: cursor.execute(sql.CLOSE, [campaign]))
 
+    def is_open(self, campaign: str) -> bool:
+        """Whether workers may still begin with a campaign."""
+
+        def read(cursor: Any) -> bool:  # noqa: ANN401 - psycopg's class
+            cursor.execute(sql.IS_OPEN, [campaign])
+            row = cursor.fetchone()
+            return row is not None and bool(row[0])
+
+        return self._database.run(read)
+
     def unfinished(self) -> tuple[OpenCampaign, ...]:
         """Return the campaigns with cells that wait or are under way, oldest first."""
 

@@ -175,10 +175,16 @@ class DurableQueue:
             self._engine.put(self._workflow(run.id))
         self._forget()
 
-    def withdraw(self) -> None:
-        """Let no run be taken any more; those under way end."""
-        self._database.run(lambda cursor: cursor.execute(sql.WITHDRAW, [self._campaign]))
+    def withdraw(self) -> int:
+        """Let no run be taken any more; those under way end. Return how many had waited."""
+
+        def off(cursor: Any) -> int:  # noqa: ANN401 - psycopg's class
+            cursor.execute(sql.WITHDRAW, [self._campaign])
+            return int(cursor.rowcount)
+
+        count = self._database.run(off)
         self._forget()
+        return count
 
     def _half_taken(self, cursor: Any, asked: dict[str, str]) -> CellRun | None:  # noqa: ANN401 - psycopg's class
         """Return a run that we took when the connection broke before we heard of it."""

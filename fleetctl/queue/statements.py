@@ -88,7 +88,7 @@ FORGIVE = "DELETE FROM fleetctl.quarantined WHERE campaign = %s"
 WANTED = "UPDATE fleetctl.runs SET wanted = id = ANY(%s), faults = 0 WHERE campaign = %s"
 WITHDRAW = f"""
 UPDATE fleetctl.runs r SET wanted = false FROM dbos.workflow_status s
-WHERE s.workflow_uuid = r.workflow AND r.campaign = %s
+WHERE s.workflow_uuid = r.workflow AND r.campaign = %s AND r.wanted
   AND s.status = 'ENQUEUED' AND s.queue_name = '{BOARD}'
 """
 
@@ -132,6 +132,7 @@ ANNOUNCE = """
 INSERT INTO fleetctl.campaigns (campaign, head) VALUES (%s, %s)
 ON CONFLICT (campaign) DO UPDATE SET head = excluded.head, is_open = true
 """
+IS_OPEN = "SELECT is_open FROM fleetctl.campaigns WHERE campaign = %s"
 CLOSE = "UPDATE fleetctl.campaigns SET is_open = false WHERE campaign = %s"
 UNFINISHED = """
 SELECT c.campaign, c.head, array_agg(DISTINCT r.block)

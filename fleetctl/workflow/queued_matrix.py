@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.clock import Clock
-from fleetctl.errors import Interrupted
+from fleetctl.errors import ExitCode, FleetError, Interrupted
 from fleetctl.queue.campaigns import Campaigns
 from fleetctl.queue.content import Content, StoredFile
 from fleetctl.queue.opening import Joined
@@ -104,7 +104,7 @@ def follow(
         Interrupted: told to stop; the workers go on.
         QueueError: the queue can't be used any more; the workers go on as far as they can.
     """
-    queue = joined.campaign(folder.run_id)
+    queue, campaigns = joined.campaign(folder.run_id), Campaigns(joined.database)
     home = _Homecoming(folder, Content(joined.database), edges.clock)
     try:
         while True:
@@ -114,6 +114,9 @@ def follow(
             edges.talk.progress(folder.run_id, _fares(state))
             if fails_fast and state.in_phase(RunPhase.FAILED):
                 queue.withdraw()
+            if not campaigns.is_open(folder.run_id):
+                # also what a worker gives back after the withdrawal waits no more
+                queue.withdraw()
             if state.is_over:
                 break
             edges.clock.sleep(_LOOK_EVERY_S)
@@ -122,9 +125,26 @@ def follow(
         error.next_step = f"`fleetctl matrix --resume {folder.run_id}` follows it again"
         raise
     home.bring_calibration()
-    Campaigns(joined.database).close(folder.run_id)
     missing = next(iter(unfinished(state, folder.run_id)), None)
+    if not campaigns.is_open(folder.run_id):
+        missing = missing or _withdrawn(folder.run_id)
+    campaigns.close(folder.run_id)
     return CampaignEnd(folder, state, queue.results(), tuple(reused), missing)
+
+
+def withdraw(folder: RunFolder, joined: Joined) -> int:
+    """Take what waits off the queue; what is under way ends. Return how many runs had waited."""
+    Campaigns(joined.database).close(folder.run_id)
+    return joined.campaign(folder.run_id).withdraw()
+
+
+def _withdrawn(run_id: str) -> FleetError:
+    return FleetError(
+        "the matrix was withdrawn from its queue",
+        why="somebody asked for it with --withdraw",
+        next_step=f"`fleetctl matrix --resume {run_id}` puts back what is missing",
+        exit_code=ExitCode.FAILED_RESTORED,
+    )
 
 
 def _announce(folder: RunFolder, asked: AskedMatrix, joined: Joined) -> None:

@@ -141,7 +141,9 @@ def said_by(process: subprocess.Popen[str], deadline_s: float = 300.0) -> tuple[
         pytest.fail(f"it did not end:\n{process.communicate()[1]}")
 
 
-def test_killed_workers_and_controllers_cost_no_cell_and_leave_every_host_as_found(fleet, server):
+def test_killed_workers_controllers_and_databases_cost_no_cell_and_leave_hosts_as_found(
+    fleet, server
+):
     controller = fleet.follow(fleet.matrix(runs=1, trial_s=1.0))
     fleet.wait_for_campaign()
     shutil.move(fleet.controller.folder / "payload", fleet.controller.folder / "gone")
@@ -151,6 +153,8 @@ def test_killed_workers_and_controllers_cost_no_cell_and_leave_every_host_as_fou
     controller.kill()
     controller.communicate()
     said = [second.communicate()[1]]
+    server.stop()
+    server.start()
 
     again = fleet.work("lab-2")
     follower = fleet.follow("--resume", "latest")
@@ -187,6 +191,11 @@ def test_a_worker_that_is_told_to_stop_gives_its_cell_back_and_restores_its_host
     assert "the workers go on" in told
     shown = fleet.controller.run("matrix", "--status", "latest", "--json")
     assert json.loads(shown.stdout)["counts"] == {"waiting": 4}, shown.stderr
+
+    off = fleet.controller.run("matrix", "--withdraw", "latest")
+    assert "4 cell runs are off the queue" in off.stderr
+    _, worked = said_by(fleet.work("lab-1"))
+    assert "campaign" not in worked
 
 
 def test_the_password_of_a_queue_is_refused_in_its_address(fleet):
