@@ -27,7 +27,7 @@ def _keys(text: str) -> list[tuple[int, tuple[str | int, ...]]]:
     table: tuple[str | int, ...] = ()
     counts: dict[tuple[str | int, ...], int] = {}
     keys: list[tuple[int, tuple[str | int, ...]]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.match(line):
             table = tuple(_parts(header[2]))
             if header[1] == "[[":

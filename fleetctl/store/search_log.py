@@ -129,7 +129,7 @@ class SearchLog:
         path = self.folder.path / _NAME
         if not path.exists():
             return
-        for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 line = json.loads(text)
             except ValueError:

@@ -74,3 +74,11 @@ def test_another_search_can_not_go_on_in_the_folder(log):
         log.begin("b" * 64)
     assert log.is_about("a" * 64)
     assert not log.is_about("b" * 64)
+
+
+def test_an_answer_is_one_line_whatever_its_text_calls_a_line_end(log):
+    asked = log.ask(Asked(0, "build 16", (16,)))
+
+    log.answer(Answered(asked, "trials/0", {"said": "a\u2028b\u0085c"}))
+
+    assert [a.facts["said"] for a in log.answers()] == ["a\u2028b\u0085c"]

@@ -29,7 +29,7 @@ class DropIn:
     def parse(cls, content: bytes | None) -> DropIn:
         """Return what an existing drop-in holds; keeps every line of [Service] as it is."""
         text = text_of(content or b"").removeprefix("\ufeff")
-        kept = [line for line in text.splitlines() if line not in (HEADER, "[Service]", "")]
+        kept = [line for line in text.split("\n") if line not in (HEADER, "[Service]", "")]
         return cls(tuple(kept))
 
     def content(self) -> bytes | None:

@@ -265,3 +265,14 @@ def test_a_flag_that_command_and_unit_set_is_taken_out_of_both():
     assert written(files, {"A": None}) == {
         OURS: drop_in("ExecStart=", "ExecStart=/usr/bin/env B=3 vllm serve x", "UnsetEnvironment=A")
     }
+
+
+@pytest.mark.parametrize("char", ["\u2028", "\u2029", "\u0085", "\u00a0", "\u3000", "\ufeff"])
+def test_a_character_that_only_unicode_calls_a_line_end_stays_in_its_value(char):
+    first = written(tree(), {"A": f"x{char}y", "B": "1"})
+    found = FileMap({AT: f"[Service]\n{SERVER}".encode(), OURS: first[OURS].encode()})
+
+    again = written(found, {"B": "2"})
+
+    assert f'"A=x{char}y"' in again[OURS]
+    assert '"B=2"' in again[OURS]
