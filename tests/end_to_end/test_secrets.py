@@ -68,7 +68,7 @@ class Watch:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        while not self.over.wait(0.05):
+        while not self.over.wait(0.2):
             self.looks += 1
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 self._look(path, [*self.passwords, self.token])
