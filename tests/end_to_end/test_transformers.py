@@ -33,7 +33,6 @@ export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 export TRANSFORMERS_VERBOSITY=info
 exec {CACHE}/venv/bin/transformers serve {MODEL} --device cpu --host 127.0.0.1 --port PORT
 """
-ANSWERS = "This model answers every request with one sentence ."
 PATCHED = "transformers.cli.serving.utils"
 EVERY_BYTE = rf"""
 cd {CACHE}/venv/lib && ls -d /tmp/fleetctl-* 2>/dev/null
@@ -133,16 +132,3 @@ def test_flag_module_caches_and_readiness_of_another_framework(person, host):
     notes = person.last_report()["notes"]
     assert any("compiled kernels of treatment on lab-1: TORCHINDUCTOR" in note for note in notes)
     assert host.run("lab-1", EVERY_BYTE) == before
-
-
-def test_the_wrong_model_of_another_framework_is_not_ready(person, host):
-    path = person.inventory
-    path.write_text(path.read_text().replace(f'"{MODEL}"', '"another-model"'))
-    spec = person.spec('[env]\nTRANSFORMERS_VERBOSITY = "error"\n')
-    spec.write_text(spec.read_text().partition("[ready]")[0] + READY.replace('"1m"', '"6s"'))
-
-    done = person.run("run", spec, deadline_s=500.0)
-
-    assert done.returncode == ExitCode.FAILED_RESTORED, done.stderr
-    assert "completion is unhealthy" in done.stderr
-    assert "last layer passed: health" in done.stderr
