@@ -36,11 +36,11 @@ class Costs:
         idle_per_s: small transactions of a worker's polls, a second.
     """
 
-    choose_per_cell_s: float = 1.05e-5
-    look_per_cell_s: float = 1.8e-5
+    choose_per_cell_s: float = 1.4e-5
+    look_per_cell_s: float = 3.5e-5
     transaction_s: float = 0.001
     byte_s: float = 1.2e-8
-    idle_per_s: float = 18.0
+    idle_per_s: float = 21.0
 
 
 @dataclass(frozen=True)
