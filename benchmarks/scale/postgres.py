@@ -21,6 +21,7 @@ from pathlib import Path
 PROGRAMS = Path("/usr/lib/postgresql")
 USER = "fleet"
 START_DEADLINE_S = 60
+_PREFIX = "fleetctl-pg-"
 
 
 class NoPostgres(Exception):
@@ -98,7 +99,8 @@ def postgres(*, fsync: bool = False, connections: int = 100) -> Iterator[Postgre
     Raises:
         NoPostgres: it is not installed.
     """
-    folder = Path(tempfile.mkdtemp(prefix="fleetctl-pg-"))
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         server = _made(folder, fsync=fsync, connections=connections)
         server.start()
@@ -109,6 +111,16 @@ def postgres(*, fsync: bool = False, connections: int = 100) -> Iterator[Postgre
                 server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """End servers whose owners were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                Postgres(folder, 0).stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made(folder: Path, *, fsync: bool, connections: int) -> Postgres:
