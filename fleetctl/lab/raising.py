@@ -100,14 +100,17 @@ class Raising:
         state = self.backend.state(host)
         if state is HostState.UNMADE:
             host = self._make(host, source)
-        elif state is HostState.CUT:
+        elif state is HostState.CUT and host.is_cut:
             self.backend.heal(host)
+        elif state is HostState.CUT:
+            # nobody cut it: a killed controller had begun to start it and gave it no cable
+            self.backend.kill(host)
         if host.is_cut:
             host = self.keeper.keep(replace(host, is_cut=False))
-        if state is HostState.UP:
-            self._wait(host)
-        else:
-            self.start(host)
+        # what a killed controller had begun to start ends by itself, and is started again
+        if state is HostState.UP and self._answers(host):
+            return
+        self.start(host)
 
     def _make(self, host: HostRecord, source: Source) -> HostRecord:
         self.backend.discard(host)
@@ -134,15 +137,18 @@ class Raising:
         took_s = self.clock.monotonic_s() - began_s
         self.say(f"{host.name} answers at {host.address}:{host.port} ({took_s:.1f} s)")
 
-    def _wait(self, host: HostRecord) -> None:
-        answered = wait_for_answer(
+    def _answers(self, host: HostRecord) -> bool:
+        """Wait until the host answers; say no when it stopped or took too long."""
+        return wait_for_answer(
             host.address,
             host.port,
             self.clock,
             is_hopeless=lambda: self.backend.state(host) is HostState.STOPPED,
             deadline_s=ANSWER_DEADLINE_S,
         )
-        if answered:
+
+    def _wait(self, host: HostRecord) -> None:
+        if self._answers(host):
             return
         stopped = self.backend.state(host) is HostState.STOPPED
         problem = "it stopped" if stopped else f"no SSH for {ANSWER_DEADLINE_S:g} s"
