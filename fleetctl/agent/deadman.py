@@ -80,9 +80,12 @@ class DeadMan:
         Raises:
             NotArmed: neither works.
         """
-        if os.geteuid() == 0 and self._has_systemd():
+        if self._may_use_systemd():
             return self._arm_systemd(lease_id, unit, length_s)
         return self._arm_watcher(lease_id)
+
+    def _may_use_systemd(self) -> bool:
+        return os.geteuid() == 0 and self._has_systemd()
 
     def _has_systemd(self) -> bool:
         """Tell whether systemd runs and is the one that answers here.
@@ -167,6 +170,7 @@ class DeadMan:
         """Remove everything that enforces a lease; what is gone already is fine."""
         if armed is not None and armed.watcher_pid:
             _end_watcher(armed)
+            return
         self._remove_systemd(lease_id, armed.timer if armed is not None else "")
 
     def _remove_systemd(self, lease_id: str, timer: str) -> None:
@@ -177,8 +181,17 @@ class DeadMan:
             BOOT_MARKS.rmdir()
         if timer:
             self._systemctl.run("stop", "--", timer)
-            if self._systemctl.show(name).get("LoadState") == "loaded":
-                self._systemctl.run("daemon-reload")  # somebody's reload had read the boot unit
+        if not timer and not self._may_use_systemd():
+            return
+        if self._systemctl.show(name).get("LoadState") == "loaded":
+            self._systemctl.run("daemon-reload")  # somebody's reload had read the boot unit
+
+    def armed_for_boot(self) -> set[str]:
+        """Return the ids of the leases for which this state has a unit at boot."""
+        start, end = boot_unit("*").split("*")
+        ours = f'recover "{_escaped(str(self._state.path))}"\n'
+        found = [path for path in UNITS.glob(boot_unit("*")) if ours in _text_of(path)]
+        return {path.name[len(start) : -len(end)] for path in found}
 
 
 def detached(argv: list[str]) -> int:
@@ -229,6 +242,13 @@ def _remove(path: Path) -> None:
         path.unlink()
     except (FileNotFoundError, NotADirectoryError):
         return
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
 
 
 def _end_watcher(armed: Armed) -> None:

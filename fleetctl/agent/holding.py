@@ -110,6 +110,14 @@ def settle_expired(edges: Edges) -> None:
     for found in transactions.all_newest_first(edges):
         if found.state in OPEN and found.lease_id not in held and not _rolls_back(held, found):
             revert(edges, found.id, Manner("its lease is gone"))
+    _disarm_strays(edges)
+
+
+def _disarm_strays(edges: Edges) -> None:
+    """Remove what would restore at boot for leases that are gone: a power cut came in between."""
+    held = {record.lease.id for record in edges.leases.all()} | set(edges.leases.unreadable())
+    for lease_id in edges.deadman.armed_for_boot() - held:
+        edges.deadman.disarm(lease_id, None)
 
 
 def _rolls_back(held: set[str], found: Transaction) -> bool:
@@ -137,8 +145,9 @@ def belongs(found: Transaction, lease_id: str) -> bool:
 def drop(edges: Edges, lease_id: str) -> None:
     """Remove a lease and its dead-man; nothing may be open under it."""
     record = edges.leases.get(lease_id)
-    edges.deadman.disarm(lease_id, record.armed if record else None)
+    # the lease first: whoever dies here leaves a dead-man without a lease, which just tidies up
     edges.leases.remove(lease_id)
+    edges.deadman.disarm(lease_id, record.armed if record else None)
     transactions.tidy(edges)
 
 
@@ -209,6 +218,7 @@ def recover(edges: Edges) -> Restored:
             if t.state in OPEN and t.lease_id not in held
         ]
         parts.append(restore_each(edges, alone, manner))
+        _disarm_strays(edges)
     return combine(parts)
 
 

@@ -303,6 +303,57 @@ def test_a_power_cut_is_restored_before_the_service_starts_again(fresh_lab, perm
     host.agent.transport.close()
 
 
+FOR_BOOT = "ls /etc/systemd/system /etc/systemd/system/*.wants | grep fleetctl-recover"
+
+
+def lose_the_lease(host, lease: LeaseRequest) -> None:
+    """Leave what a power cut leaves that came between the boot unit and the lease's record."""
+    host.agent.acquire(lease)
+    host.shell(f"systemctl daemon-reload; rm /var/lib/fleetctl/leases/{lease.id}.json; sync")
+    assert lease.id in host.shell(FOR_BOOT)
+
+
+def test_a_boot_unit_without_a_lease_goes_with_the_next_lease(systemd_host):
+    host = systemd_host
+    lose_the_lease(host, host.lease(600))
+
+    lease = host.lease()
+    host.agent.acquire(lease)
+    host.agent.release(lease.id)
+
+    assert host.shell(FOR_BOOT) == ""
+    assert host.shell("systemctl list-units --all --no-legend 'fleetctl-recover*'") == ""
+    host.shell("systemctl stop 'fleetctl-expire*.timer'")
+
+
+def test_a_boot_unit_without_a_lease_goes_at_boot(fresh_lab, permitted_kinds):
+    lab = fresh_lab(1).lab
+    host = connect_host(lab, "lab-1")
+    if not host.shell("ls -d /run/systemd/system 2>/dev/null").strip():
+        pytest.skip("this machine permits no hosts with systemd")
+    lose_the_lease(host, host.lease(600))
+    host.agent.transport.close()
+
+    lab.kill("lab-1")
+    lab.boot("lab-1")
+
+    host = connect_host(lab, "lab-1")
+    host.shell("systemctl is-system-running --wait")
+    assert host.shell(FOR_BOOT) == ""
+    assert host.shell("systemctl list-units --all --plain --no-legend 'fleetctl*'") == ""
+    host.agent.transport.close()
+
+
+def test_a_timer_without_a_lease_tidies_up(systemd_host):
+    host = systemd_host
+    lose_the_lease(host, host.lease(1))
+
+    until_s = time.monotonic() + 30
+    while host.shell("systemctl list-units --all --no-legend 'fleetctl*'"):
+        assert time.monotonic() < until_s
+    assert host.shell(FOR_BOOT) == ""
+
+
 def test_a_masked_unit_is_refused_before_anything_is_changed(systemd_host):
     host = systemd_host
     kept = "/root/kept.service"
