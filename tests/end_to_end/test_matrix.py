@@ -152,8 +152,8 @@ def operator(two_hosts, tmp_path):
     return Operator(tmp_path, two_hosts)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.soak
 def test_a_matrix_survives_two_kills_and_a_power_cut_and_names_what_matters(operator):
     before = operator.as_found()
     words: tuple[str | Path, ...] = ("matrix", operator.spec())

@@ -129,6 +129,7 @@ def wait_for_answers(person: Person, process: subprocess.Popen, count: int) -> N
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.soak
 def test_bisect_finds_the_planted_one_of_16_patches_also_when_it_is_killed_on_the_way(
     person, host, tree
 ):
@@ -156,6 +157,7 @@ def test_bisect_finds_the_planted_one_of_16_patches_also_when_it_is_killed_on_th
     assert person.run("bisect", spec, "--resume").returncode == ExitCode.REFUSED  # it is finished
 
 
+@pytest.mark.soak
 def test_minimize_finds_a_patch_and_a_flag_that_only_break_together(person, tree):
     before = everything(tree)
     fault = series(person, {"fault": 'GATE = "shut"\nFAULT_RATE = 0.6\n'})
@@ -215,6 +217,7 @@ def git(tree):
         path.write_bytes(content)
 
 
+@pytest.mark.soak
 def test_bisect_over_commits_deploys_files_and_touches_neither_index_nor_working_tree(
     person, tree, git
 ):

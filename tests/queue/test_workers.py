@@ -141,6 +141,7 @@ def said_by(process: subprocess.Popen[str], deadline_s: float = 300.0) -> tuple[
         pytest.fail(f"it did not end:\n{process.communicate()[1]}")
 
 
+@pytest.mark.soak
 def test_killed_workers_controllers_and_databases_cost_no_cell_and_leave_hosts_as_found(
     fleet, server
 ):
