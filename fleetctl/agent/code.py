@@ -42,6 +42,7 @@ def _of_process(pid: int, query: CodeQuery) -> ProcessCode | None:
         argv = _nul_list(f"/proc/{pid}/cmdline")
         environment = _environment(pid)
         started_s = _started_s(pid)
+        uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None  # it ended meanwhile, or is a kernel thread
     if not os.path.basename(executable).startswith("python"):
@@ -60,7 +61,7 @@ def _of_process(pid: int, query: CodeQuery) -> ProcessCode | None:
         started_s=started_s,
         variables=tuple((n, environment[n]) for n in query.variables if n in environment),
         libraries=_loaded(pid, query.libraries),
-        **_surroundings(os.stat(f"/proc/{pid}").st_uid, environment),
+        **_surroundings(uid, environment),
         **_answered(answer),
     )
 

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import py_compile
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.agent import code as agent_code
 from fleetctl.agent.code import report_code
 from fleetctl.transaction.code import CodeQuery
 
@@ -249,3 +251,18 @@ class TestBytecode:
         )
 
         assert ran.stdout == "transient\n"
+
+
+def test_a_process_that_ends_while_its_interpreter_is_asked_is_no_bug(tree, start, monkeypatch):
+    pid = start([sys.executable, "-m", "wait"], tree)
+    ask_it = agent_code._Asker.ask
+
+    def ask_the_dead(asker, modules, files):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return ask_it(asker, modules, files)
+
+    monkeypatch.setattr(agent_code._Asker, "ask", ask_the_dead)
+
+    query = CodeQuery("u", ("serve.dsv4.indexer",), "/nowhere/python", "/", libraries=("torch",))
+    assert [process.pid for process in report_code(query, [pid]).processes] == [pid]

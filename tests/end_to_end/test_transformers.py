@@ -19,7 +19,7 @@ import pytest
 from fleetctl.errors import ExitCode
 from tests.end_to_end.conftest import Person
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.soak]
 
 VERSION = "5.24.0"
 # lab hosts see this machine's /var/tmp, but not its /tmp and homes
