@@ -146,7 +146,9 @@ def _type(annotation: object, metadata: Sequence[object]) -> str:
     """Return a type in the words of TOML's users."""
     for found in (*metadata, *getattr(annotation, "__metadata__", ())):
         if isinstance(found, BeforeValidator):
-            return {"duration_s": "duration", "share": "share"}[found.func.__name__]
+            return {"duration_s": "duration", "lease_s": "duration", "share": "share"}[
+                found.func.__name__
+            ]
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(inner[0], inner[1:])

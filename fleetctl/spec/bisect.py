@@ -18,7 +18,7 @@ from fleetctl.spec.experiment import (
     Workload,
     checked_flags,
 )
-from fleetctl.spec.quantities import Duration, Share
+from fleetctl.spec.quantities import Lease, Share
 
 LONGEST_SERIES = 1000
 LARGEST_SET = 64
@@ -208,7 +208,7 @@ class Bisect(Value):
     trials: SearchTrials = SearchTrials()
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
-    lease: Duration = 60.0
+    lease: Lease = 60.0
     jit: Jit = Jit()
 
     _distinct = field_validator("change")(checked_names)
@@ -244,7 +244,7 @@ class Minimize(Value):
     workload: Workload = ToolcallSpec(kind="toolcall")
     trials: SearchTrials = SearchTrials()
     ready: Ready = Ready()
-    lease: Duration = 60.0
+    lease: Lease = 60.0
     jit: Jit = Jit()
 
     _distinct = field_validator("change")(checked_names)

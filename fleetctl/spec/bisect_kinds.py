@@ -17,7 +17,7 @@ def search_kind(path: Path) -> SearchKind | None:
     """
     try:
         tables = tomli.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if "minimize" in tables:
         return "minimize"

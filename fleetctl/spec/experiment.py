@@ -14,11 +14,12 @@ from pydantic import (
     model_validator,
 )
 
-from fleetctl.spec.quantities import Duration, Share
+from fleetctl.spec.quantities import Duration, Lease, Share, SystemText
 
 Verdict = Literal["eliminated", "reduced", "worse", "no_effect", "inconclusive", "invalid"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_MAX_SESSIONS = 1_000_000
 _FLAG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -41,11 +42,11 @@ class Patch(Value):
         layout: the patch changes the layout of cached memory (dtype, pages): all roles or none.
     """
 
-    source: str
+    source: SystemText
     module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = (
         None
     )
-    path: str | None = None
+    path: SystemText | None = None
     base_sha256: Sha256 | None = None
     marker: str | None = None
     layout: bool = False
@@ -95,7 +96,7 @@ class History(Value):
     """
 
     corrupted: int = Field(ge=0)
-    sessions: int = Field(gt=0)
+    sessions: int = Field(gt=0, le=_MAX_SESSIONS)
 
     @model_validator(mode="after")
     def _at_most_all(self) -> History:
@@ -114,7 +115,7 @@ class Control(Value):
         env: flags of the control: a value, or false to unset.
     """
 
-    spec: str | None = None
+    spec: SystemText | None = None
     history: History | None = None
     patch: tuple[Patch, ...] = ()
     env: Flags = Field(default_factory=dict)
@@ -207,13 +208,13 @@ class CommandSpec(Value):
     Attributes:
         kind: `command`.
         argv: program and arguments; `{url}`, `{model}` and `{seed}` are filled in.
-        sessions: how many sessions it runs.
+        sessions: how many sessions it runs; a million at most.
         deadline: after which it is ended.
     """
 
     kind: Literal["command"]
-    argv: tuple[str, ...] = Field(min_length=1)
-    sessions: int = Field(default=40, gt=0)
+    argv: tuple[SystemText, ...] = Field(min_length=1)
+    sessions: int = Field(default=40, gt=0, le=_MAX_SESSIONS)
     deadline: Duration = 1800.0
 
 
@@ -362,6 +363,13 @@ class Head(Value):
     target: str
     forced: tuple[Literal["confounded", "blocks"], ...] = ()
 
+    @field_validator("target")
+    @classmethod
+    def _is_named(cls, target: str) -> str:
+        if not target.strip():
+            raise ValueError("expected the name of a host, a group or a role of the inventory")
+        return target
+
 
 class Experiment(Value):
     """One question: does this change of the fleet change the outcome?
@@ -376,7 +384,7 @@ class Experiment(Value):
         trials: how often and in which order.
         verdict: what is judged.
         ready: readiness in layers.
-        lease: how long a host waits for us before it restores itself.
+        lease: how long a host waits for us before it restores itself: 1 s to 7 days.
         jit: whether arms may share caches of compiled kernels.
     """
 
@@ -389,7 +397,7 @@ class Experiment(Value):
     trials: Trials = Trials()
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
-    lease: Duration = 60.0
+    lease: Lease = 60.0
     jit: Jit = Jit()
 
     _flags = field_validator("env")(checked_flags)

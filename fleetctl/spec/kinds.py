@@ -11,5 +11,5 @@ def is_matrix(path: Path) -> bool:
     """Return whether a file has a `[matrix]` table; the loader judges unreadable ones."""
     try:
         return "matrix" in tomli.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False

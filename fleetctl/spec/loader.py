@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from fleetctl.spec.matrix import Matrix
 from fleetctl.spec.nearest import nearest
 
 M = TypeVar("M", bound=Value)
+_MAX_DEPTH = 32
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -98,7 +99,7 @@ def _load(path: Path, model: type[M]) -> M:
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
-        return text, tomli.loads(text)
+        document = tomli.loads(text)
     except OSError as error:
         raise InputError(
             f"can't read {path}", why=str(error.strerror), next_step="check the path"
@@ -107,6 +108,34 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         raise InputError(
             f"{path} is not valid TOML", why=str(error), next_step="mend the line named above"
         ) from error
+    except RecursionError:
+        raise _too_deep(path) from None
+    if _is_deep(document):
+        raise _too_deep(path)
+    return text, document
+
+
+def _is_deep(document: object) -> bool:
+    """Whether something nests deeper than any spec does; never recurses itself."""
+    level = [document]
+    for _ in range(_MAX_DEPTH):
+        inner = (_children(value) for value in level)
+        level = [child for children in inner for child in children]
+    return bool(level)
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _too_deep(path: Path) -> InputError:
+    return InputError(
+        f"{path} can't be used",
+        why=f"something in it nests more than {_MAX_DEPTH} arrays or tables deep; no key does",
+        next_step="look for a long dotted key, or for brackets that are never closed",
+    )
 
 
 def _validated(path: Path, text: str, document: dict[str, Any], model: type[M]) -> M:
@@ -143,7 +172,7 @@ def _written(
 def _inner(document: object, part: str | int) -> object:
     if isinstance(document, dict):
         return document.get(part)
-    if isinstance(document, list) and isinstance(part, int):
+    if isinstance(document, list) and isinstance(part, int) and part < len(document):
         return document[part]
     return None
 

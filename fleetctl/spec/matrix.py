@@ -41,7 +41,7 @@ from fleetctl.spec.generators import (
     parse_generator,
 )
 from fleetctl.spec.nearest import nearest
-from fleetctl.spec.quantities import Duration
+from fleetctl.spec.quantities import Duration, Lease
 
 MOST_CELLS = 1024
 MOST_RUNS = 20_000
@@ -169,7 +169,7 @@ class Matrix(Value):
     trials: Trials = Trials()
     verdict: VerdictSpec = VerdictSpec()
     ready: Ready = Ready()
-    lease: Duration = 60.0
+    lease: Lease = 60.0
     jit: Jit = Jit()
 
     _flags = field_validator("env")(checked_flags)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
+
+from fleetctl.transaction.lease import check_length
 
 _DURATION_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z%]+)\Z")
@@ -21,6 +23,34 @@ def duration_s(text: object) -> float:
     if match is None or match[2] not in _DURATION_S:
         raise ValueError('expected a duration with its unit, such as "5s", "30m" or "200ms"')
     return float(match[1]) * _DURATION_S[match[2]]
+
+
+def lease_s(text: object) -> float:
+    """Return the seconds of a lease, written as any duration.
+
+    Raises:
+        ValueError: not a duration, or one that no host would grant.
+    """
+    length_s = duration_s(text)
+    try:
+        check_length(length_s)
+    except ValueError as refused:
+        raise ValueError(
+            f"{refused}: a host restores itself when we have not renewed it for that long; "
+            'write "60s", or more for a slow network'
+        ) from None
+    return length_s
+
+
+def without_nul(text: str) -> str:
+    """Return a text that the system takes as an argument or a path.
+
+    Raises:
+        ValueError: it holds a NUL byte.
+    """
+    if "\0" in text:
+        raise ValueError("holds a NUL byte, which no argument or path can carry")
+    return text
 
 
 def share(value: object) -> float:
@@ -52,4 +82,6 @@ def spell_duration(length_s: float) -> str:
 
 
 Duration = Annotated[float, BeforeValidator(duration_s)]
+Lease = Annotated[float, BeforeValidator(lease_s)]
+SystemText = Annotated[str, AfterValidator(without_nul)]
 Share = Annotated[float, BeforeValidator(share)]

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import InputError
+from fleetctl.spec.bisect_kinds import search_kind
+from fleetctl.spec.kinds import is_matrix
 from fleetctl.spec.loader import (
     load_bisect,
     load_experiment,
@@ -71,6 +73,68 @@ def test_each_mistake_names_its_line_and_what_was_expected(tmp_path, added, line
     assert says in why
     if line:
         assert f"spec.toml:{line}:" in why
+
+
+@pytest.mark.parametrize("lease", ["0s", "999ms", "0.5s", "169h"])
+@pytest.mark.parametrize(
+    "load", [load_experiment, load_matrix, load_bisect, load_minimize], ids=lambda f: f.__name__
+)
+def test_a_lease_that_no_host_would_grant_is_refused_wherever_a_spec_has_one(tmp_path, load, lease):
+    with pytest.raises(InputError) as caught:
+        load(spec(tmp_path, f'lease = "{lease}"\n' + MINIMAL))
+    assert "`lease`: a lease lasts 1 s to 7 days" in caught.value.why
+
+
+def test_the_shortest_lease_of_a_host_is_one_of_a_spec(tmp_path):
+    assert load_experiment(spec(tmp_path, 'lease = "1s"\n' + MINIMAL)).lease == 1.0
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ('[workload]\nkind = "command"\nargv = ["a\\u0000b"]\n', "NUL byte"),
+        ('[[patch]]\nsource = "a\\u0000b"\npath = "x"\n', "NUL byte"),
+        ('[[patch]]\nsource = "a"\npath = "x\\u0000"\n', "NUL byte"),
+        ('[control]\nspec = "x\\u0000.toml"\n', "NUL byte"),
+        ('[workload]\nkind = "command"\nargv = ["a"]\nsessions = 1000001\n', "1000000"),
+        ("[control]\nhistory = { corrupted = 0, sessions = 1000001 }\n", "1000000"),
+    ],
+)
+def test_what_no_system_can_run_or_count_is_refused(tmp_path, added, says):
+    assert says in refusal(tmp_path, MINIMAL + added)
+
+
+@pytest.mark.parametrize("target", ["", "  "])
+def test_an_experiment_without_a_target_is_refused(tmp_path, target):
+    why = refusal(tmp_path, MINIMAL.replace("decode", target))
+
+    assert "the name of a host, a group or a role" in why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 3000 + "]" * 3000,
+        "a = " + "[" * 40 + "]" * 40,
+        ".".join(["a"] * 5000) + " = 1",
+        "[" + ".".join(["a"] * 5000) + "]",
+        "a = " + "{ a = " * 3000 + "1" + " }" * 3000,
+    ],
+    ids=["arrays", "few arrays", "dotted key", "table", "inline tables"],
+)
+def test_what_nests_without_end_is_refused_and_no_traceback(tmp_path, text):
+    assert "deep" in refusal(tmp_path, text + "\n")
+    assert search_kind(tmp_path / "spec.toml") is None
+    assert not is_matrix(tmp_path / "spec.toml")
+
+
+def test_a_list_that_is_too_short_names_the_list(tmp_path):
+    text = MINIMAL + '[matrix]\nbaseline = {}\ninteractions = [["keys"], []]\n'
+
+    with pytest.raises(InputError) as caught:
+        load_matrix(spec(tmp_path, text))
+
+    assert "spec.toml:6: `matrix.interactions.0" in caught.value.why
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path):
