@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from typing import Callable
@@ -180,3 +181,18 @@ def remove_if_there(directory_fd: int, name: str) -> None:
     """Unlink a name, if it is there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory_fd)
+
+
+def remove_tree(place: Place) -> None:
+    """Remove what is at a place, durably: a directory with all in it, a link without its target.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        OSError: something of it can't be removed.
+    """
+    found = os.stat(place.name, dir_fd=place.directory_fd, follow_symlinks=False)
+    if stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(f"/proc/self/fd/{place.directory_fd}/{place.name}")
+    else:
+        remove_if_there(place.directory_fd, place.name)
+    os.fsync(place.directory_fd)

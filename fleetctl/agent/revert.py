@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Collection, Sequence
@@ -17,13 +16,14 @@ from fleetctl.agent.files import (
     look,
     remove,
     remove_if_there,
+    remove_tree,
     repair_metadata,
     replace,
     set_metadata,
 )
 from fleetctl.agent.journal_file import Damage, Journal, JournalFile
 from fleetctl.agent.restart import RESTARTING, Restarter, RestartFailed
-from fleetctl.agent.walk import PathRefused, Place, resolved
+from fleetctl.agent.walk import PathRefused, Place, is_mounted_on, resolved
 from fleetctl.transaction.image import Absent, FileBefore
 from fleetctl.transaction.journal import (
     Conflicted,
@@ -153,7 +153,9 @@ def close(edges: Edges, transaction: str, *, lent_on: Collection[str] = ()) -> N
     lent = [u for u in undos if isinstance(u, RemoveLent) and u.path not in lent_on]
     tally = _Tally()
     _Reverter(edges, file, Manner("replaced"), tally).run(lent)
-    if not tally.problems:  # otherwise it stays open, and the end of the lease tries again
+    if not (
+        tally.problems or tally.conflicts
+    ):  # otherwise it stays open, and the end of the lease tries again
         file.append(Reverted(edges.clock.now_s(), kept=()))
 
 
@@ -300,11 +302,18 @@ class _Reverter:
             )
 
     def _lent_gone(self, undo: RemoveLent) -> None:
-        """Remove what the service left; through the parent's descriptor no link leads astray."""
+        """Remove what the service left, whatever it is, or report that something is mounted there.
+
+        Through the parent's descriptor no link leads astray, and one that stands there goes itself.
+        """
         try:
             with resolved(undo.path, follow=False) as place:
-                shutil.rmtree(f"/proc/self/fd/{place.directory_fd}/{place.name}")
-                os.fsync(place.directory_fd)
+                if is_mounted_on(place.path):
+                    why = "something is mounted there"
+                    conflict = Conflict(undo.path, why, before_object="", mode=None)
+                    self._tally.conflicts.append(conflict)
+                    return
+                remove_tree(place)
         except FileNotFoundError:
             return
 

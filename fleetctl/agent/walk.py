@@ -8,6 +8,7 @@ not gain by it: root's, one's own, or one whose owner also owns what it leads to
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -166,3 +167,15 @@ def is_within(path: str, roots: tuple[str, ...]) -> bool:
     """Tell whether a real path lies in one of the directories (their real paths)."""
     parents = {str(parent) for parent in PurePosixPath(path).parents}
     return any(root in parents for root in roots)
+
+
+def is_mounted_on(path: str) -> bool:
+    """Say whether something is mounted at a real path, or below it."""
+    with open("/proc/self/mountinfo", "rb") as table:
+        points = [line.split(b" ")[4] for line in table]
+    return any((_unescaped(point) + b"/").startswith(os.fsencode(path) + b"/") for point in points)
+
+
+def _unescaped(point: bytes) -> bytes:
+    """Return a mount point as it is: the kernel writes blanks and backslashes in octal."""
+    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), point)

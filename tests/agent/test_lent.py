@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from fleetctl.agent.by_hand import by_hand
@@ -60,16 +65,52 @@ def test_what_is_there_already_is_never_lent(ground, cache, there):
     assert ground.look() == before
 
 
-def test_a_link_in_its_place_is_not_followed(ground, cache):
+def stand_in(kind: str, place: Path, target: Path) -> None:
+    """Put something else where the service was to make its directory."""
+    if kind == "file":
+        place.write_bytes(b"x")
+    elif kind == "fifo":
+        os.mkfifo(place)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(place))
+    else:
+        ends = {"link to a directory": target.parent, "link to a file": target}
+        place.symlink_to(ends.get(kind, place.parent / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["link to a directory", "link to a file", "link to nothing", "file", "fifo", "socket"],
+)
+def test_what_stands_in_its_place_goes_and_what_a_link_led_to_stays(ground, cache, kind):
+    before = ground.look()
     ground.apply((LendDirectory(str(cache)),))
-    cache.symlink_to(ground.module.parent)
+    stand_in(kind, cache, ground.module)
 
-    with pytest.raises(FleetError):
-        ground.agent.restore(transaction="tx")
-
-    assert ground.module.exists()
-    cache.unlink()
     ground.agent.restore(transaction="tx")
+
+    assert ground.look() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+@pytest.mark.parametrize("below", ["", "deep er"])
+def test_what_is_mounted_there_is_reported_and_kept_with_all_in_it(ground, cache, below):
+    ground.apply((LendDirectory(str(cache)),))
+    point = cache / below
+    point.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "none", str(point)], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine lets nobody mount")
+    try:
+        (point / "theirs").write_bytes(b"x")
+        with pytest.raises(FleetError, match="mounted"):
+            ground.agent.restore(transaction="tx")
+        assert (point / "theirs").exists()
+    finally:
+        subprocess.run(["umount", str(point)], check=True)
+    ground.agent.restore(transaction="tx")
+    assert not cache.exists()
 
 
 def test_the_next_arm_goes_on_with_what_it_lends_too_and_the_rest_goes(ground, cache):
