@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.cli.afterwards import after_the_hosts_are_back
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, QueueAddress, RunsPath
-from fleetctl.errors import InputError
+from fleetctl.errors import FleetError, InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.store.run_folder import RunFolder
@@ -165,7 +166,24 @@ def go_on(
 def _finish(
     asked: AskedMatrix, end: CampaignEnd, runs: Path, now_s: float, *, as_json: bool
 ) -> None:
-    """Write and print the report of what was measured; then say what went wrong, if anything."""
+    """Write and print the report of what was measured; then say what went wrong, if anything.
+
+    A campaign's own error says how its hosts are: that the report failed, too, never hides it.
+    """
+    try:
+        with after_the_hosts_are_back(f"`fleetctl resume {end.folder.run_id}` writes the report"):
+            _write_and_print(asked, end, runs, now_s, as_json)
+    except FleetError as failed:
+        if end.error is None:
+            raise
+        Console().say(f"no report: {failed}")
+    if end.error is not None:
+        raise end.error
+
+
+def _write_and_print(
+    asked: AskedMatrix, end: CampaignEnd, runs: Path, now_s: float, as_json: bool
+) -> None:
     from fleetctl.store.history import History
     from fleetctl.workflow.matrix_report import write_report
 
@@ -176,8 +194,6 @@ def _finish(
         print_json(end.folder.read_json("report.json"))
     else:
         print_lines(report.splitlines())
-    if end.error is not None:
-        raise end.error
 
 
 def _show_status(folder: RunFolder, queue: str | None, as_json: bool) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.cli.afterwards import after_the_hosts_are_back
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath
-from fleetctl.errors import ExitCode, InputError, StoreError
+from fleetctl.errors import ExitCode, InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.workflow.edges import Edges
@@ -61,16 +62,11 @@ def _judge(outside: Edges, asked: Asked, measured: Measured, runs: Path) -> Judg
     from fleetctl.store.history import History
     from fleetctl.workflow.judging import judge_run
 
-    try:
+    again = f"`fleetctl resume {measured.folder.run_id}` judges what it measured"
+    with after_the_hosts_are_back(again):
         judged = judge_run(measured.folder, asked, measured.facts, History(runs), ())
         word = str(judged.judgement.word)
         measured.folder.record(outside.clock.now_s(), "finished", verdict=word)
-    except StoreError as error:
-        error.exit_code = ExitCode.FAILED_RESTORED
-        error.next_step += (
-            f"; then `fleetctl resume {measured.folder.run_id}` judges what it measured"
-        )
-        raise
     return judged
 
 
@@ -158,9 +154,10 @@ def aa(
     history = History(runs)
     with edges(runs, console) as outside:
         measured = run_aa(outside, fleet, asked, runs=count)
-        for record in record_of(measured):
-            history.add_aa(record)
-        measured.folder.record(outside.clock.now_s(), "finished", trials=len(measured.facts))
+        with after_the_hosts_are_back("run `fleetctl aa` again"):
+            for record in record_of(measured):
+                history.add_aa(record)
+            measured.folder.record(outside.clock.now_s(), "finished", trials=len(measured.facts))
     found = matching_dispersion(history, measured.facts)
     if as_json:
         print_json(

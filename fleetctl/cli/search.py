@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleetctl.cli.afterwards import after_the_hosts_are_back
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath
@@ -87,16 +88,19 @@ def go_on(folder: RunFolder, *, inventory: Path | None, runs: Path, as_json: boo
 
 
 def _tell(folder: Path, found: dict[str, Any], text: str, as_json: bool) -> None:
-    """Write the report into the run's folder and print it."""
+    """Write the report into the run's folder and print it, also when it can't be written."""
     from fleetctl.store.run_folder import RunFolder
 
     run = RunFolder(folder)
-    run.write_json("report.json", found)
-    run.write("report.txt", text.encode())
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(text.splitlines())
+    try:
+        with after_the_hosts_are_back("keep what stands on stdout: it is the whole report"):
+            run.write_json("report.json", found)
+            run.write("report.txt", text.encode())
+    finally:
+        if as_json:
+            print_json(found)
+        else:
+            print_lines(text.splitlines())
 
 
 def check_search(spec: Path, as_json: bool) -> None:
