@@ -19,7 +19,15 @@ from fleetctl.errors import InputError, StoreError
 from fleetctl.store.campaign import CampaignState, CellResult, CellRun, RunPhase, RunState
 
 FILE_NAME = "campaign.sqlite"
+_TRIALS = "trials"
 _BUSY_S = 30.0
+_DAMAGED = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,  # a table or a column is missing
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_CONSTRAINT,
+)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
   id TEXT PRIMARY KEY, cell TEXT NOT NULL, arm TEXT NOT NULL, digest TEXT NOT NULL,
@@ -127,14 +135,16 @@ class SqliteQueue:
         with self._transaction() as db:
             rows = db.execute(_STATE).fetchall()
             away = db.execute("SELECT site, why FROM quarantined ORDER BY site").fetchall()
-        runs = (RunState(CellRun(*row[:9]), RunPhase(row[9]), *row[10:]) for row in rows)
-        return CampaignState(tuple(runs), dict(away))
+        with self._understood():
+            runs = (RunState(CellRun(*row[:9]), RunPhase(row[9]), *row[10:]) for row in rows)
+            return CampaignState(tuple(runs), dict(away))
 
     def results(self) -> tuple[CellResult, ...]:
         """Return what was counted, in the order of the runs."""
         with self._transaction() as db:
             rows = db.execute(_RESULTS).fetchall()
-        return tuple(CellResult.from_json(json.loads(row[0])) for row in rows)
+        with self._understood():
+            return tuple(CellResult.from_json(json.loads(row[0])) for row in rows)
 
     def begin_again(self, wanted: Iterable[str]) -> None:
         """Go on after the end of an earlier controller.
@@ -171,7 +181,8 @@ class SqliteQueue:
             try:
                 yield self._db
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # SQLite has ended it where the disk was full
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
@@ -181,11 +192,32 @@ class SqliteQueue:
         try:
             yield
         except sqlite3.Error as error:
+            # the low byte is the kind; errors of the module itself carry none
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                raise damaged(self._path, str(error)) from error
             raise StoreError(
                 f"the campaign in {self._path} can't be kept",
                 why=str(error),
                 next_step="free space there, then go on with --resume",
             ) from error
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Say what is wrong with values that no queue wrote."""
+        try:
+            yield
+        except (ValueError, TypeError, InputError) as error:
+            raise damaged(self._path, f"it holds what no campaign writes: {error}") from error
+
+
+def damaged(path: Path, why: str) -> StoreError:
+    """Return the error of a file that holds no campaign any more, and what is not lost."""
+    return StoreError(
+        f"the campaign in {path} is damaged",
+        why=why,
+        next_step=f"move {path.name} away, or bring back a copy of it, and start a new run; "
+        f"the trials that were counted are in {path.parent / _TRIALS}",
+    )
 
 
 def open_queue(folder: Path) -> SqliteQueue:
@@ -193,6 +225,7 @@ def open_queue(folder: Path) -> SqliteQueue:
 
     Raises:
         InputError: the run is no campaign.
+        StoreError: the file is damaged, or empty beside trials that it has to know.
     """
     path = folder / FILE_NAME
     if not path.is_file():
@@ -201,4 +234,12 @@ def open_queue(folder: Path) -> SqliteQueue:
             why=f"there is no {FILE_NAME} in it",
             next_step="`fleetctl results list` shows which runs are matrices",
         )
+    # a controller that was killed while it made the file leaves an empty one, but no trials
+    if not path.stat().st_size and not _has_log(path) and any(folder.glob(f"{_TRIALS}/*")):
+        raise damaged(path, "it is empty, so the trials that were counted are missing in it")
     return SqliteQueue(path)
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.is_file() and log.stat().st_size > 0

@@ -3,9 +3,11 @@
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,11 +74,74 @@ def test_runs_that_are_not_wanted_any_more_keep_their_results_until_they_are(cam
     assert queue.results() == (result_of(run),)
 
 
-def test_a_file_that_is_no_database_is_told_in_our_words(tmp_path):
-    (tmp_path / "campaign.sqlite").write_bytes(b"not a database" * 100)
+def overwritten(path):
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"x" * (len(content) - 4096)
+    path.write_bytes(content)
 
-    with pytest.raises(StoreError, match="can't be kept"):
-        SqliteQueue(tmp_path / "campaign.sqlite")
+
+def read_all(folder):
+    with open_queue(folder) as queue:
+        queue.state()
+        queue.results()
+
+
+def changed(sql):
+    def change(path):
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript(sql)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b"not a database" * 100),
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: path.write_bytes(b""),
+        overwritten,
+        changed("ALTER TABLE runs DROP COLUMN why;"),
+        changed("UPDATE runs SET phase = 'lost';"),
+        changed("UPDATE runs SET result = NULL;"),
+        changed("UPDATE runs SET result = 'no json';"),
+        changed("UPDATE runs SET result = '[1]';"),
+        changed("DROP TABLE runs; CREATE TABLE runs (x);"),
+    ],
+    ids=["garbage", "cut", "empty", "overwritten", "column", "phase", "null", "text", "list", "x"],
+)
+def test_a_damaged_campaign_is_called_damaged_and_says_where_the_trials_are(tmp_path, damage):
+    path = tmp_path / "campaign.sqlite"
+    with SqliteQueue(path) as queue:
+        queue.put([cell_run(0)])
+        run = taken(queue)
+        queue.done(run, result_of(run))
+    (tmp_path / "trials" / "001").mkdir(parents=True)
+    damage(path)
+
+    with pytest.raises(StoreError) as caught:
+        read_all(tmp_path)
+
+    assert caught.value.what == f"the campaign in {path} is damaged"
+    assert f"are in {tmp_path / 'trials'}" in caught.value.next_step
+    assert "free space" not in caught.value.next_step
+
+
+def test_a_controller_killed_before_its_first_trial_leaves_an_empty_campaign(tmp_path):
+    (tmp_path / "campaign.sqlite").touch()
+
+    with open_queue(tmp_path) as queue:
+        assert not queue.state().runs
+
+
+def test_a_full_disk_is_no_damage(campaign):
+    queue = campaign.open("w")
+    queue._db.execute("PRAGMA max_page_count = 1")
+
+    with pytest.raises(StoreError, match="can't be kept") as caught:
+        queue.put([cell_run(i) for i in range(500)])
+
+    assert "free space" in caught.value.next_step
 
 
 def test_a_run_without_a_campaign_is_refused(tmp_path):
