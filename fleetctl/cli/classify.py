@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetctl.cli.options import AsJson
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,9 @@ def classify(
 
 
 def reclassify(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or any folder of transcripts.")],
+    run: Annotated[
+        Path, typer.Argument(help="A run's id, `latest`, or any folder of transcripts.")
+    ],
     as_json: AsJson = False,
 ) -> int:
     """Judge a stored run again, offline: reproduce its counts, show what has changed.
@@ -82,14 +84,16 @@ def reclassify(
     from fleetctl.cli.data import print_json, print_lines
     from fleetctl.errors import ExitCode
     from fleetctl.serving.reclassify import reclassify as judge_again
+    from fleetctl.store.run_folder import find_run
     from fleetctl.trial.classes import classifier_version
 
-    trials = judge_again(run)
+    folder = run if run.exists() else find_run(DEFAULT_RUNS, str(run)).path
+    trials = judge_again(folder)
     if as_json:
         found = [_trial_json(trial) for trial in trials]
         print_json({"classifier": classifier_version(), "trials": found})
     else:
-        print_lines(line for trial in trials for line in _trial_lines(trial, run))
+        print_lines(line for trial in trials for line in _trial_lines(trial, folder))
     is_faulty = any(trial.must_agree and not trial.is_reproduced for trial in trials)
     return ExitCode.INVALID if is_faulty else ExitCode.OK
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetctl.cli.options import DEFAULT_RUNS, AsJson
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, finite
 
 if TYPE_CHECKING:
     from fleetctl.cli.console import Console
@@ -36,7 +36,9 @@ def repro(  # noqa: PLR0913, PLR0917 - one parameter per option
     rounds: Annotated[int, typer.Option(min=1, help="Requests per session.")] = 3,
     context_tokens: Annotated[int, typer.Option(min=0, help="Filler context in tokens.")] = 300,
     max_tokens: Annotated[int, typer.Option(min=1, help="Limit per reply.")] = 1800,
-    think: Annotated[float, typer.Option(min=0, help="Mean think time in seconds.")] = 0.0,
+    think: Annotated[
+        float, typer.Option(callback=finite, min=0, help="Mean think time in seconds.")
+    ] = 0.0,
     cache_mode: Annotated[str, typer.Option(help="unique, shared or mixed prefixes.")] = "unique",
     stream: Annotated[bool, typer.Option(help="Ask for streamed replies.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all that is sent.")] = 0,
@@ -101,6 +103,12 @@ def _target(url: str, model: str | None) -> Target:
             f"no model known at {url}",
             why="/v1/models named none",
             next_step="check the URL, or name the model with --model",
+        )
+    if model is not None and served and model not in served:
+        raise InputError(
+            f"{url} does not serve `{model}`",
+            why=f"it serves {', '.join(served)}",
+            next_step=f"leave out --model, or give --model {served[0]}",
         )
     return Target(url, model or served[0], api_key)
 

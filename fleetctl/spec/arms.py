@@ -28,7 +28,9 @@ class PatchContent:
 
     @property
     def digest(self) -> str:
-        """sha256 over names and contents, 64 hex digits."""
+        """sha256 of a single file, else over names and contents; 64 hex digits."""
+        if self.files.keys() == {""}:
+            return hashlib.sha256(self.files[""]).hexdigest()
         total = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             total.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -177,7 +179,7 @@ def find_beside(spec_path: Path, relative: str) -> Path:
         f"{spec_path.name} names a missing file: {relative}",
         why=f"neither {folders[0]} nor a folder above it holds it"
         f"{nearest(Path(relative).name, siblings)}",
-        next_step="mend `source`, or create the file",
+        next_step="mend the path (relative to the spec or a folder above it), or create the file",
     )
 
 

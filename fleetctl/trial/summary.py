@@ -135,7 +135,12 @@ def summarise(
     tally = Counter(outcome.outcome for outcome in ordered)
     counted = sum(outcome.is_counted for outcome in ordered)
     if not counted:
-        reasons = (*reasons, "no session says anything about the model: all were infra")
+        reasons = (
+            *reasons,
+            f"no session says anything about the model: all were infra{_commonest(ordered)}",
+        )
+    elif exposure.requests and not exposure.rounds:
+        reasons = (*reasons, f"no request was answered{_commonest(ordered)}")
     if lost:
         reasons = (*reasons, f"{lost} of {sessions} sessions were never recorded")
     return TrialResult(
@@ -150,6 +155,17 @@ def summarise(
         client=client,
         invalid_because=reasons,
         classifier=classifier_version(),
+    )
+
+
+def _commonest(outcomes: Iterable[SessionOutcome]) -> str:
+    """Return the finding that most sessions share, with its evidence: why nothing came back."""
+    found = Counter(each for outcome in outcomes for each in outcome.findings[:1])
+    if not found:
+        return ""
+    finding, _ = found.most_common(1)[0]
+    return (
+        f": {finding.flag}, {finding.evidence[:200]}" if finding.evidence else f": {finding.flag}"
     )
 
 

@@ -92,7 +92,7 @@ def test_repro_against_nothing_says_what_to_do(fleetctl):
         (["repro", "--url", "127.0.0.1:30000"], "http"),
         (["repro", "--url", "http://h", "--cache-mode", "none"], "unique"),
         (["classify", "no/such/file"], "no/such/file"),
-        (["reclassify", "no/such/run"], "no transcripts"),
+        (["reclassify", "no/such/run"], "no/such/run"),
     ],
 )
 def test_wrong_arguments_are_named_and_refused(fleetctl, words, said):
@@ -242,3 +242,33 @@ def test_the_self_test_states_the_ceiling(fleetctl):
     driven = 25 if "25 streams: ok" in err else 0
     assert f"drives {driven} streams of 50 tokens/s" in out
     assert code == (0 if driven else 8)
+
+
+def test_a_model_that_is_not_served_is_refused_with_what_is(fleetctl, serve):
+    server = serve()
+
+    code, _, err = fleetctl("repro", "--url", server.url, "--model", "nope", "--sessions", 2)
+
+    assert code == 3
+    assert "does not serve `nope`" in err
+    assert "fake" in err
+
+
+def test_a_trial_in_which_nothing_was_answered_is_invalid_and_says_why(fleetctl, serve):
+    server = serve(mode="bad_request")
+
+    code, out, _ = fleetctl("repro", "--url", server.url, "--sessions", 3)
+
+    assert code == 8
+    assert "no request was answered: http_error, 400" in out
+
+
+def test_reclassify_takes_a_run_by_its_id_as_results_do(fleetctl, serve, tmp_path):
+    server = serve()
+    fleetctl("repro", "--url", server.url, "--sessions", 2, "--out", tmp_path / "runs/20990101-x")
+    (tmp_path / "runs/20990101-x/run.json").write_text("{}")
+
+    code, out, _ = fleetctl("reclassify", "latest")
+
+    assert code == 0
+    assert "CORRUPTION sessions: 0/2" in out

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,17 @@ def test_every_link_in_the_docs_leads_somewhere():
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_spec_in_the_readme_passes_check(tmp_path):
+    for number, text in enumerate(
+        re.findall(r"^```toml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    ):
+        spec = tmp_path / f"{number}.toml"
+        spec.write_text(text)
+        (tmp_path / "payload").symlink_to(ROOT / "payload")
+
+        argv = [sys.executable, "-m", "fleetctl", "check", str(spec)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+        assert done.returncode == 0, done.stderr
