@@ -67,10 +67,12 @@ def rollback(
     An empty `run_id` leaves alone what stands under somebody's living lease.
 
     Raises:
-        InputError: `run_id` is the beginning of more than one run that hosts hold.
+        InputError: `run_id` is the beginning of more than one run that hosts hold, or of none.
     """
     if run_id:
-        _refuse_ambiguous(run_id, statuses(edges, inventory, names))
+        found = statuses(edges, inventory, names)
+        _refuse_ambiguous(run_id, found)
+        _refuse_unheld(run_id, found)
     return ask_each(edges, inventory, names, lambda host: _roll_back(host, run_id, force=force))
 
 
@@ -103,6 +105,24 @@ def _refuse_ambiguous(run_id: str, found: Sequence[Answer[Status]]) -> None:
             why=f"the hosts hold {', '.join(sorted(held))}",
             next_step="name one run in full",
         )
+
+
+def _refuse_unheld(run_id: str, found: Sequence[Answer[Status]]) -> None:
+    """Refuse a name that fits nothing, unless a host that did not answer may hold it."""
+    if any(answer.value is None for answer in found):
+        return
+    held = {t.run_id for answer in found if answer.value for t in answer.value.transactions}
+    if any(each.startswith(run_id) for each in held):
+        return
+    hosts = ", ".join(answer.host for answer in found)
+    raise InputError(
+        f"nothing of run {run_id} is held",
+        why=f"{hosts} hold{'' if len(found) > 1 else 's'} {', '.join(sorted(held)) or 'nothing'}",
+        next_step="name one of these runs: "
+        + ", ".join(f"`fleetctl rollback {each}`" for each in sorted(held))
+        if held
+        else "nothing needs to be brought back; `fleetctl status` shows every host",
+    )
 
 
 def _refuse_living(host: str, held: Status, chosen: Sequence[HeldTransaction]) -> None:

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.errors import InputError
+from fleetctl.errors import ExitCode, HostUnreachable, InputError
 from fleetctl.spec.inventory import Host, Inventory
 from fleetctl.transaction.outcome import Restored
 from fleetctl.transaction.snapshot import HeldTransaction, Status
-from fleetctl.workflow.hosts import rollback
+from fleetctl.workflow.hosts import rollback, worst_exit_code
 
 FACTS = {
     "address": "10.0.0.1",
@@ -66,10 +66,34 @@ def test_a_beginning_that_several_runs_share_restores_nothing(fleet, beginning):
     [
         ("20261129-run", [["t-20261129-run"], []]),
         ("20261130", [[], ["t-20261130-run"]]),
-        ("nope", [[], []]),
     ],
 )
 def test_a_name_that_is_exact_or_unique_restores_that_run_alone(fleet, name, restored):
     fleet.rollback(name)
 
     assert [agent.restored for agent in fleet.agents.values()] == restored
+
+
+def test_a_run_that_no_host_holds_is_refused_with_the_runs_that_are_held(fleet):
+    with pytest.raises(InputError, match="nothing of run nope is held") as caught:
+        fleet.rollback("nope")
+    assert caught.value.exit_code == 3
+    for run in ("20261129-run", "20261129-run-2", "20261130-run"):
+        assert f"`fleetctl rollback {run}`" in caught.value.next_step
+
+
+def test_a_run_is_refused_where_nothing_is_held_but_all_of_nothing_is_not(fleet):
+    for agent in fleet.agents.values():
+        agent.held = ()
+    with pytest.raises(InputError, match="a, b hold nothing"):
+        fleet.rollback("nope")
+    assert [answer.error for answer in fleet.rollback("")] == [None, None]
+
+
+def test_a_run_that_a_silent_host_may_hold_is_not_said_to_be_held_nowhere(fleet):
+    def silent():
+        raise HostUnreachable("no answer", why="timeout", next_step="try again")
+
+    fleet.agents["b"].status = silent
+
+    assert worst_exit_code(fleet.rollback("nope")) == ExitCode.FAILED_NOT_RESTORED
