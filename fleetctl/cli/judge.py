@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetctl.cli.options import AsJson
+from fleetctl.cli.options import AsJson, finite
 from fleetctl.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -127,10 +127,16 @@ def power(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     runs: Annotated[int, typer.Option(min=1, max=100, help="Runs per arm of the design.")] = 3,
     icc: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Correlation inside runs; default: history's, else 0."),
+        typer.Option(
+            callback=finite,
+            min=0,
+            max=1,
+            help="Correlation inside runs; default: history's, else 0.",
+        ),
     ] = None,
     minutes_per_run: Annotated[
-        float | None, typer.Option(min=0, help="Minutes one run takes, for the host time.")
+        float | None,
+        typer.Option(callback=finite, min=0, help="Minutes one run takes, for the host time."),
     ] = None,
     history: HistoryPath = None,
     as_json: AsJson = False,

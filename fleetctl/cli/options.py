@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -41,3 +42,14 @@ Targets = Annotated[
     ),
 ]
 DEFAULT_RUNS = Path("runs")
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value of a number option.
+
+    Raises:
+        BadParameter: it is infinite or no number, which `min` and `max` let through.
+    """
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value

@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.judge import share_of
-from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath, finite
 from fleetctl.cli.search import plan_search
 
 if TYPE_CHECKING:  # --help has to stay quick
@@ -23,6 +23,7 @@ Baseline = Annotated[
 Minutes = Annotated[
     float | None,
     typer.Option(
+        callback=finite,
         min=0,
         help="Minutes one run takes, for the host time; default: what A/A runs of its kind took.",
         show_default=False,

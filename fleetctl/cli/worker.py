@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli.console import Console
-from fleetctl.cli.options import DEFAULT_RUNS, InventoryPath, QueueAddress, RunsPath
+from fleetctl.cli.options import DEFAULT_RUNS, InventoryPath, QueueAddress, RunsPath, finite
 from fleetctl.errors import InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
@@ -30,6 +30,7 @@ LostAfter = Annotated[
     typer.Option(
         "--lost-after",
         metavar="SECONDS",
+        callback=finite,
         min=1.0,
         help="Silence after which this worker's cells go to others.",
     ),

@@ -191,7 +191,7 @@ class ToolcallSpec(Value):
     cache_groups: int = Field(default=4, gt=0)
     stream: bool = True
     tool_choice: Literal["auto", "required", "none"] = "auto"
-    temperature: float = Field(default=0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
     think_time: Duration = 0.0
     think_kind: Literal["constant", "uniform", "lognormal"] = "constant"

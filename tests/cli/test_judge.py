@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import get_args, get_type_hints
 
 import pytest
 import typer
 
 from fleetctl.analysis.counts import arm
 from fleetctl.analysis.history import AaRecord
+from fleetctl.cli.app import app
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.judge import arm_of, judge, power
-from fleetctl.errors import InputError
+from fleetctl.errors import ExitCode, InputError
 from fleetctl.store.history import AA_FILE, History
 
 CONTROL = ("--control", "6/40,5/40,7/40")
@@ -211,3 +213,24 @@ def test_power_needs_a_control_that_fails_sometimes(fleetctl, baseline):
 def test_more_sessions_than_an_exact_test_can_take_are_refused_at_once(sessions):
     with pytest.raises(InputError, match="--control, run 1"):
         arm_of("control", f"1/{sessions}")
+
+
+def float_options():
+    """Yield each command with its options that take a float."""
+    for command in app.registered_commands:
+        for name, kind in get_type_hints(command.callback).items():
+            if float in (kind, *get_args(kind)):
+                yield command.callback.__name__, f"--{name.replace('_', '-')}"
+
+
+@pytest.mark.parametrize("odd", ["inf", "-inf", "nan", "1e999"])
+@pytest.mark.parametrize(("command", "option"), list(float_options()))
+def test_no_option_takes_a_number_that_is_not_finite(command, option, odd, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["fleetctl", command, f"{option}={odd}"])
+
+    assert run_guarded(app) == ExitCode.USAGE
+    assert f"Invalid value for '{option}'" in capsys.readouterr().err
+
+
+def test_the_options_that_take_a_float_are_found():
+    assert {option for _, option in float_options()} >= {"--icc", "--minutes-per-run", "--think"}
