@@ -73,21 +73,32 @@ def sentence(effect: Effect, aliases: Sequence[str] = ()) -> str:
     name = spelled(effect.term)
     if aliases:
         name += f" (or {' or '.join(aliases)}: the fraction can't tell)"
+    is_pair = len(effect.term) > 1
     rates = f"{percent(effect.baseline_rate)} -> {percent(effect.level_rate)}"
+    if is_pair:
+        rates = f"neither -> both {rates}"
     if effect.p is None:
         return f"{name}: nothing can be said, no cells differ in it alone with any bad session"
     tested = f"{rates}{_odds(effect)}, p {p_value(effect.p)}, Holm p {p_value(effect.p_holm)}"
     if not matters(effect):
-        return f"{name}: not shown to matter ({tested})"
+        told = (
+            "each is not shown to change what the other does" if is_pair else "not shown to matter"
+        )
+        return f"{name}: {told} ({tested})"
     taint = ""
     if effect.observer:
         taint = "; it is an observer, so what was measured with it on can't be trusted"
-    return f"{name}: {_direction(effect)} the rate ({tested}){taint}"
+    return f"{name}: {_direction(effect)} ({tested}){taint}"
 
 
 def _direction(effect: Effect) -> str:
     if len(effect.term) > 1:
-        return "their combination moves"
+        way = "fewer" if (effect.log_odds or 0) < 0 else "more"
+        return f"together they make {way} sessions bad than their two effects add up to"
+    return f"{_verb(effect)} the rate"
+
+
+def _verb(effect: Effect) -> str:
     if effect.log_odds is not None:
         return "lowers" if effect.log_odds < 0 else "raises"
     return "lowers" if (effect.level_rate or 0) < (effect.baseline_rate or 0) else "raises"
@@ -97,7 +108,11 @@ def _odds(effect: Effect) -> str:
     if effect.log_odds is None or effect.interval is None:
         return _stratified(effect)
     low, high = math.exp(effect.interval.low), math.exp(effect.interval.high)
-    return f", odds x{math.exp(effect.log_odds):.2g}, 95% CI {low:.2g} to {high:.2g}"
+    odds, interval = f"x{math.exp(effect.log_odds):.2g}", f"95% CI {low:.2g} to {high:.2g}"
+    if len(effect.term) > 1:
+        # their product term: a ratio of odds ratios, which the two rates beside it don't show
+        return f"; odds with both {odds} of what each change alone would add up to, {interval}"
+    return f", odds {odds}, {interval}"
 
 
 def _stratified(effect: Effect) -> str:

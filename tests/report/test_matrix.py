@@ -62,7 +62,24 @@ def test_an_interaction_is_told_as_a_combination():
     found = report([9, 9], [9, 9], [9, 9], [0, 0], interactions=[("indexer", "clones")])
 
     told = sentence(found.effects.effects[2])
-    assert told.startswith("indexer=persistent with clones=on: their combination moves the rate")
+    assert told.startswith(
+        "indexer=persistent with clones=on: together they make fewer sessions bad than their two "
+        "effects add up to (neither -> both 22.5% -> 0%; odds with both x0."
+    )
+    assert "the rate" not in told
+
+
+def test_a_ratio_of_odds_ratios_is_never_put_as_the_odds_of_the_rates_beside_it():
+    found = report([6, 7], [14, 13], [13, 14], [7, 8], interactions=[("indexer", "clones")])
+
+    told = sentence(found.effects.effects[2])
+    assert "fewer sessions bad" in told
+    assert "neither -> both 16.2% -> 18.8%; odds with both x0." in told
+    assert "of what each change alone would add up to" in told
+    close = report([6, 7], [7, 7], [7, 7], [7, 8], interactions=[("indexer", "clones")])
+    assert "each is not shown to change what the other does (neither -> both 16.2% -> 18.8%" in (
+        sentence(close.effects.effects[2])
+    )
 
 
 @pytest.mark.parametrize(
