@@ -93,11 +93,20 @@ def _target(url: str, model: str | None) -> Target:
 
     from fleetctl.clock import SystemClock
     from fleetctl.errors import InputError
-    from fleetctl.serving.probe import TargetProbe, list_models
+    from fleetctl.serving.probe import Answered, TargetProbe, list_models
     from fleetctl.serving.target import Target
 
     api_key = os.environ.get(API_KEY_VARIABLE)
-    served = list_models(TargetProbe(Target(url, "", api_key), SystemClock()))
+    probe = TargetProbe(Target(url, "", api_key), SystemClock())
+    port = probe.port(deadline_s=10.0)
+    if not isinstance(port, Answered):
+        raise InputError(
+            f"nothing answers at {url}",
+            why=port.why,
+            next_step="start the server, or check host and port; a host's own 127.0.0.1 is "
+            "reached through `ssh -L`",
+        )
+    served = list_models(probe)
     if model is None and not served:
         raise InputError(
             f"no model known at {url}",
