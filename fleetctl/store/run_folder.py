@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import InputError
-from fleetctl.store.atomic import append_line, write_atomic
+from fleetctl.store.atomic import append_line, store_errors, write_atomic
 
 Json = Mapping[str, Any]
 _SHOWN_RUNS = 5
@@ -69,6 +71,18 @@ class RunFolder:
     def run_id(self) -> str:
         """The run's id, which is the folder's name."""
         return self.path.name
+
+    @property
+    def place(self) -> str:
+        """This very folder on this very machine, 12 hex digits; a copy has another place.
+
+        Raises:
+            StoreError: the folder is gone.
+        """
+        with store_errors(self.path):
+            found = self.path.stat()
+        text = f"{socket.gethostname()}\0{_machine_id()}\0{found.st_dev}\0{found.st_ino}"
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def write(self, name: str, content: bytes) -> Path:
         """Write one file of the run and return its path."""
@@ -157,6 +171,13 @@ class RunFolder:
                 yield Event(facts.pop("at_s"), facts.pop("kind"), facts)
             except (ValueError, KeyError, AttributeError, TypeError):
                 continue
+
+
+def _machine_id() -> str:
+    try:
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _lock(handle: int, run: RunFolder) -> None:

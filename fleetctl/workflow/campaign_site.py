@@ -36,6 +36,7 @@ from fleetctl.workflow.presence import PATIENCE_S, bring_back_late, watchful
 from fleetctl.workflow.reach import reach
 from fleetctl.workflow.ready import probe_of
 from fleetctl.workflow.restored import RestoredProof, prove_restored
+from fleetctl.workflow.settling import lease_mark
 from fleetctl.workflow.site import NamedSite, Site, check_layout, find_site
 
 _SETTLE_POLL_S = 1.0
@@ -250,6 +251,7 @@ def _hold_host(stack: ExitStack, held: HeldSite, host: HostPlan) -> Prepared:
             holder=held.edges.holder,
             purpose=held.job.purpose,
             length_s=held.job.lease_s,
+            mark=lease_mark(held.folder),
         )
     )
     held.folder.record(

@@ -14,13 +14,14 @@ from fleetctl.spec.guards import check_design
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.loader import load_experiment
 from fleetctl.store.run_folder import RunFolder
-from fleetctl.workflow.edges import Edges, Reached
+from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
 from fleetctl.workflow.job import Job, job_of
 from fleetctl.workflow.looks import ORDER, Looks
 from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.reach import reached
+from fleetctl.workflow.settling import settle_host
 from fleetctl.workflow.site import sites_of
 
 
@@ -115,6 +116,7 @@ def resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked
 
     Raises:
         InputError: it is not an experiment, it is finished or damaged, or it is still going on.
+        LeaseHeld: it goes on in another folder or on another machine.
         FleetError: as for `run`.
     """
     with folder.claimed():
@@ -133,7 +135,7 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
     done = finished_trials(folder)
     with reached(edges, inventory, asked.job.target) as hosts:
         for host in hosts:
-            _settle(edges, folder, host)
+            settle_host(edges, folder, host)
         plans = plan_all(edges, inventory, sites_of(hosts), asked.job)
         dealt = deal_runs(plans, asked)
         looks = Looks(edges, folder, asked.experiment, letters_by_site(dealt))
@@ -173,14 +175,3 @@ def _trial_facts(folder: RunFolder, name: str) -> TrialFacts:
             why=str(error),
             next_step="start a new run with `fleetctl run`",
         ) from error
-
-
-def _settle(edges: Edges, folder: RunFolder, host: Reached) -> None:
-    """Restore what this run left on a host, if it left anything."""
-    held = host.agent.status()
-    if any(transaction.run_id == folder.run_id for transaction in held.transactions):
-        host.agent.restore(run_id=folder.run_id)
-        edges.talk.say(f"{host.name}: restored what the run had left")
-    for lease in host.agent.status().leases:
-        if lease.lease.run_id == folder.run_id:
-            host.agent.unlock(lease.lease.id)

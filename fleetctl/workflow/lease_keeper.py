@@ -56,10 +56,13 @@ class LeaseKeeper:
         holder: str,
         purpose: str,
         length_s: float,
+        mark: str = "",
         elapsed: Callable[[], float] = elapsed_s,
     ) -> None:
         unit = host.host.unit
-        self.request = LeaseRequest(new_id(), run_id, holder, purpose, unit, length_s)
+        # the end of every id: it tells a resumed run whose lease it finds
+        self._mark = mark
+        self.request = LeaseRequest(new_id() + mark, run_id, holder, purpose, unit, length_s)
         self.left: FleetError | None = None
         self.is_silent = False
         self._host = host
@@ -215,7 +218,7 @@ class LeaseKeeper:
             self._thread = None
 
     def _take(self) -> None:
-        self.request = replace(self.request, id=new_id())
+        self.request = replace(self.request, id=new_id() + self._mark)
         began_s = self._elapsed()
         self._agent.acquire(self.request)
         self._renewed_s = began_s

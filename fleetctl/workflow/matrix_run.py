@@ -14,10 +14,11 @@ from fleetctl.store.campaign_sqlite import FILE_NAME, SqliteQueue, open_queue
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.campaign import Campaign, CampaignEnd
 from fleetctl.workflow.campaign_site import planned, reached_site
-from fleetctl.workflow.edges import Edges, Reached
+from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import open_folder
 from fleetctl.workflow.matrix import AskedMatrix, cell_runs, read_matrix, refuse_equal_on_host
 from fleetctl.workflow.prepare import SitePlan
+from fleetctl.workflow.settling import settle_host
 from fleetctl.workflow.site import NamedSite, named_sites
 
 _MOST_AT_ONCE = 16
@@ -180,23 +181,17 @@ def _say_reused(
 
 
 def settle(edges: Edges, inventory: Inventory, folder: RunFolder, site: NamedSite) -> None:
-    """Restore what this run left on a site, and end its leases; an absent site does it itself."""
+    """Restore what this run left on a site, and end its leases; an absent site does it itself.
+
+    Raises:
+        LeaseHeld: the run goes on in another folder or on another machine.
+    """
     try:
         with reached_site(edges, inventory, site) as found:
             for host in found.hosts:
-                _settle_host(edges, folder, host)
+                settle_host(edges, folder, host)
     except HostError as error:
         edges.talk.say(f"{site.name} can't be looked at: {error}")
-
-
-def _settle_host(edges: Edges, folder: RunFolder, host: Reached) -> None:
-    held = host.agent.status()
-    if any(transaction.run_id == folder.run_id for transaction in held.transactions):
-        host.agent.restore(run_id=folder.run_id)
-        edges.talk.say(f"{host.name}: restored what the run had left")
-    for lease in host.agent.status().leases:
-        if lease.lease.run_id == folder.run_id:
-            host.agent.unlock(lease.lease.id)
 
 
 def _keep_files(edges: Edges, folder: RunFolder, asked: AskedMatrix) -> None:

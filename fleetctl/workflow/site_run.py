@@ -32,6 +32,7 @@ from fleetctl.workflow.prepare import HostPlan, SitePlan
 from fleetctl.workflow.presence import PATIENCE_S, come_back, through_absences, what_is_left
 from fleetctl.workflow.ready import probe_of, wait_ready
 from fleetctl.workflow.restored import RestoredProof, prove_restored
+from fleetctl.workflow.settling import lease_mark
 from fleetctl.workflow.telling import gravest_of, tell
 
 _ATTEMPTS = 2
@@ -191,6 +192,7 @@ class SiteRun:
                 holder=self.edges.holder,
                 purpose=self.job.purpose,
                 length_s=self.job.lease_s,
+                mark=lease_mark(self.folder),
             )
         )
         self._keepers.append(keeper)
