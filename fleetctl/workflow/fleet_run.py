@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from fleetctl.analysis.design import Slot
-from fleetctl.errors import ExitCode, FleetError
+from fleetctl.errors import ExitCode, FleetError, Interrupted
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.run_folder import RunFolder, new_run_id
 from fleetctl.workflow.edges import Edges
@@ -115,6 +115,8 @@ def measure_sites(
     try:
         _run_groups(edges, [[runs[site.name] for site in group] for group in groups])
     except FleetError as error:
+        if isinstance(error, Interrupted) and job.kind == "experiment":
+            error.next_step = f"`fleetctl resume {folder.run_id}` goes on"
         _say_kept(error, folder, [host for run in runs.values() for host in run.kept])
         raise
     return Measured(

@@ -31,6 +31,8 @@ def test_ctrl_c_at_any_moment_restores_the_host(person, untouched, moment, numbe
 
     assert code in (ExitCode.INTERRUPTED, ExitCode.FAILED_RESTORED), said
     assert "restored" in said
+    if code == ExitCode.INTERRUPTED:
+        assert "fleetctl resume 2" in said
     untouched()
 
 
