@@ -20,7 +20,8 @@ Tools = dict[str, dict[str, Any]]
 def declared_tools(request: dict[str, Any]) -> Tools:
     """Return the parameter schema of each tool that a request declares, by name."""
     tools: Tools = {}
-    for tool in request.get("tools") or ():
+    declared = request.get("tools")
+    for tool in declared if isinstance(declared, list) else ():
         function = tool.get("function") if isinstance(tool, dict) else None
         if isinstance(function, dict) and isinstance(function.get("name"), str):
             parameters = function.get("parameters")

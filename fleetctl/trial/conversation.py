@@ -38,6 +38,7 @@ from fleetctl.trial.sse import SseParser
 _SSE_STARTS = ("data:", "event:", "id:", "retry:", ":")
 _TRANSCRIPT_KINDS = {"trial", "end"}
 _EXPECTATION_KEYS = ("tool", "arguments", "contains")
+_KINDS = {str: "a text", int: "a whole number", dict: "an object", type(None): "null"}
 _TRUTH_KEYS = {*_EXPECTATION_KEYS, "expects", "values", "foreign", "plant"}
 
 
@@ -75,7 +76,9 @@ def read_conversations(text: str, name: str, known: Known | None = None) -> Iter
     for place, value in _values(text, name):
         try:
             record = _record(value, found, known)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if record is not None:
+                _check(record)
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise _not_understood(place, f"{type(error).__name__}: {error}") from error
         if record is not None:
             found += 1
@@ -97,7 +100,9 @@ def _values(text: str, name: str) -> Iterator[tuple[str, Any]]:
             except (ValueError, RecursionError) as error:
                 raise _not_understood(f"{name}:{number}", str(error)) from error
         return
-    is_history = isinstance(value, list) and any("role" in each for each in value)
+    is_history = isinstance(value, list) and any(
+        isinstance(each, dict) and "role" in each for each in value
+    )
     for each in value if isinstance(value, list) and not is_history else [value]:
         yield name, each
 
@@ -109,6 +114,8 @@ def _record(
 ) -> SessionRecord | None:
     if isinstance(value, list):
         value = {"messages": value}
+    if not isinstance(value, dict):
+        raise TypeError(f"an object or a list of messages is needed, not {json.dumps(value)[:40]}")
     if value.get("kind") in _TRANSCRIPT_KINDS:
         return None
     if value.get("kind") == "session":
@@ -184,12 +191,47 @@ def truth_from_json(value: dict[str, Any]) -> Truth:
     single = {key: value[key] for key in _EXPECTATION_KEYS if key in value}
     expects = value.get("expects") or ([single] if single else [])
     plant = value.get("plant")
-    return Truth(
+    truth = Truth(
         expects=tuple(Expectation(**expectation) for expectation in expects),
         values=tuple(value.get("values") or ()),
         foreign=tuple(value.get("foreign") or ()),
         plant=Plant(**plant) if plant else None,
     )
+    _check_truth(truth)
+    return truth
+
+
+def _check_truth(truth: Truth) -> None:
+    for text in (*truth.values, *truth.foreign):
+        _need("a planted value", text, str)
+    for expectation in truth.expects:
+        _need("`tool`", expectation.tool, str, type(None))
+        _need("`arguments`", expectation.arguments, dict, type(None))
+        _need("`contains`", expectation.contains, str, type(None))
+    for name, number in vars(truth.plant).items() if truth.plant else ():
+        _need(f"`plant.{name}`", number, int)
+
+
+def _check(record: SessionRecord) -> None:
+    """Refuse values that no classifier could judge.
+
+    Raises:
+        TypeError: one of the wrong kind; says which.
+    """
+    _check_truth(record.truth)
+    for exchange in record.exchanges:
+        for name in ("request", "body", "tail", "detail"):
+            _need(f"`{name}`", getattr(exchange, name), str)
+        _need("`status`", exchange.status, int, type(None))
+        _need("`round`", exchange.round, int)
+        for event in exchange.events:
+            _need("an event", event.data, str)
+
+
+def _need(what: str, found: object, *kinds: type) -> None:
+    if not isinstance(found, kinds):
+        spelled = " or ".join(_KINDS[kind] for kind in kinds)
+        raise TypeError(f"{what} must be {spelled}, not {json.dumps(found)[:40]}")
 
 
 def _not_understood(place: str, why: str) -> InputError:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleetctl.errors import InputError
 from fleetctl.trial.conversation import Known, read_conversations, truth_from_json
-from fleetctl.trial.events import Ended, Expectation, Plant, Truth, request_of, to_json
+from fleetctl.trial.events import (
+    Ended,
+    Exchange,
+    Expectation,
+    Plant,
+    SessionRecord,
+    Truth,
+    request_of,
+    to_json,
+)
 from fleetctl.trial.outcome import classify
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -131,3 +143,59 @@ def test_only_a_line_feed_ends_a_line(odd):
 def test_nesting_without_end_is_no_crash():
     with pytest.raises(InputError, match="not a conversation: file:1"):
         list(read_conversations("[" * 200_000, "file"))
+
+
+@pytest.mark.parametrize("text", ["[1,2,3]", "[null]", '"x"', "NaN", "3", "null", "true"])
+def test_json_without_any_object_is_said_to_be_none(text):
+    with pytest.raises(InputError, match="not a conversation: file"):
+        outcomes(text)
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(
+        ["", "x", "user", "assistant", "session", "complete", STREAM, json.dumps(RESPONSE)]
+    )
+)
+KEYS = st.sampled_from(
+    [
+        *("kind", "session", "labels", "truth", "exchanges", "choices", "error", "messages"),
+        *("tools", "response", "sse", "request", "status", "ended", "detail", "role", "content"),
+        *("tool_calls", "message", "finish_reason", "function", "name", "arguments", "expects"),
+        *("values", "foreign", "plant", "tool", "contains", "delta", "index", "headers", "events"),
+    ]
+)
+DOCUMENTS = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4)
+)
+SOUND = [
+    {"response": RESPONSE, "truth": {"tool": "f", "arguments": {}, "values": ["a"]}},
+    {"messages": [CALL, {"role": "tool", "content": "1"}, SAID], "tools": [TOOL]},
+    {"exchanges": [{"sse": STREAM, "status": 200, "request": {"messages": [], "tools": [TOOL]}}]},
+    RESPONSE,
+    to_json(SessionRecord(0, Truth((Expectation("f", {}),)), (Exchange(1, "{}", body="x"),))),
+]
+
+
+@st.composite
+def spoiled(draw):
+    """A sound conversation in which one value is another document."""
+    whole = json.loads(json.dumps(draw(st.sampled_from(SOUND))))
+    at = whole
+    while True:
+        keys = list(at) if isinstance(at, dict) else range(len(at))
+        key = draw(st.sampled_from(list(keys)))
+        if not isinstance(at[key], dict | list) or not at[key] or draw(st.booleans()):
+            at[key] = draw(DOCUMENTS)
+            return whole
+        at = at[key]
+
+
+@settings(deadline=None, max_examples=200)
+@given(DOCUMENTS | spoiled())
+def test_any_json_is_sessions_or_is_no_conversation(document):
+    with contextlib.suppress(InputError):
+        outcomes(json.dumps(document))
