@@ -137,7 +137,8 @@ def _analysed(
         path=path,
         is_sh=interpreter_of(content) == "sh",
         last_pipe=b"lastpipe" in content,
-        aliases_on=b"expand_aliases" in content,
+        aliases_on=b"expand_aliases" in content or b"posix" in content.lower(),
+        may_be_posix=b"posix" in content.lower(),
     )
     machine.define_functions(machine.reading)
     end = machine.run_sourced(script.body, _initial(caller, content))

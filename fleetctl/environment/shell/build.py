@@ -43,6 +43,7 @@ Node: TypeAlias = Mapping[str, Any]
 
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
 _ASSIGNING = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=", "**="})
+_ARITHMETIC_TESTS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"})
 
 
 def parse(content: bytes, parser: Parser, *, base: int = 0) -> Script:
@@ -95,7 +96,7 @@ class _Builder:
             "FuncDecl": self.function,
             "ArithmCmd": lambda node: Test((), self.arithmetic(node, [node.get("X")])),
             "LetClause": lambda node: Test((), self.arithmetic(node, node["Exprs"])),
-            "TestClause": lambda node: Test(self.words_within(node.get("X")), None),
+            "TestClause": self.test,
             "TimeClause": lambda node: self.wrapped(node, coprocess=False),
             "CoprocClause": lambda node: self.wrapped(node, coprocess=True),
         }
@@ -138,10 +139,13 @@ class _Builder:
 
     def redirect(self, node: Node) -> Redirect:
         word, heredoc = node.get("Word"), node.get("Hdoc")
+        number = (node.get("N") or {}).get("Value", "")
         return Redirect(
             operator=node["Op"],
             word=self.word(word) if word else None,
             heredoc=self.word(heredoc) if heredoc else None,
+            variable=number[1:-1] if number.startswith("{") else "",
+            start=self.start(node),
         )
 
     def simple(self, node: Node) -> Simple:
@@ -164,6 +168,7 @@ class _Builder:
         value, array, name = node.get("Value"), node.get("Array"), node.get("Name")
         naked = bool(node.get("Naked"))
         end = self.end(node)
+        places = [node.get("Index"), *(e.get("Index") for e in (array or {}).get("Elems") or ())]
         return Assignment(
             start=self.start(node),
             end=end,
@@ -174,6 +179,7 @@ class _Builder:
             naked=naked,
             indexed=bool(node.get("Index")),
             value_start=self.start(value) if value else end,
+            subscripts=self.arithmetic(node, places) if any(places) else None,
         )
 
     def elements(self, array: Node) -> tuple[Word, ...]:
@@ -237,7 +243,25 @@ class _Builder:
         inner = node.get("Stmt")
         if inner is None:
             return Test((), None)
-        return Wrapped(self.statement(inner), coprocess=coprocess)
+        name = self.text(node["Name"]) if node.get("Name") else "COPROC"
+        return Wrapped(self.statement(inner), coprocess=coprocess, name=name)
+
+    def test(self, node: Node) -> Test:
+        assigned: list[str] = []
+        self.collect_tested(node.get("X"), assigned)
+        arithmetic = Arithmetic(self.start(node), self.end(node), tuple(assigned), ())
+        return Test(self.words_within(node.get("X")), arithmetic if assigned else None)
+
+    def collect_tested(self, node: Node | None, assigned: list[str]) -> None:
+        """Find what `[[ A=4 -eq 4 ]]` and `[[ -v x[A=4] ]]` assign: arithmetic in words."""
+        if not node:
+            return
+        if node.get("Op") in _ARITHMETIC_TESTS:
+            for each in (node.get("X"), node.get("Y")):
+                self.collect_assigned(each, assigned)
+            return
+        for key in ("X", "Y"):
+            self.collect_tested(node.get(key), assigned)
 
     # ---- words
 
@@ -279,7 +303,9 @@ class _Builder:
         unknown = unknown or (operator and operator not in _DEFAULTS)
         index = node.get("Index")
         argument = expansion.get("Word")
-        inner = [*self.words_within(index), *self.words_within(node.get("Slice"))]
+        piece = node.get("Slice") or {}
+        places = [index, piece.get("Offset"), piece.get("Length")]
+        inner = [*self.words_within(index), *self.words_within(piece)]
         inner += self.words_within(node.get("Repl"))
         if unknown and argument:
             inner.append(self.word(argument))
@@ -291,6 +317,7 @@ class _Builder:
             argument=self.word(argument) if argument and not unknown else None,
             index=self.text(index) if index else "",
             inner=tuple(inner),
+            computed=self.arithmetic(node, places) if any(places) else None,
         )
 
     def arithmetic(self, node: Node, expressions: Sequence[Node | None]) -> Arithmetic:

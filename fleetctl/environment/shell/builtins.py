@@ -200,7 +200,8 @@ def _read(machine: Machine, items: Sequence[Field], state: State) -> None:
             if text[-1] in "dinNptuaA" and len(text) > 1:
                 position += 1
                 if text[-1] == "a" and position < len(items):
-                    names.append(items[position])
+                    array = items[position]
+                    machine.computed_array(state, array.text, "read -a", array.word.start)
         else:
             names.append(items[position])
         position += 1
@@ -210,7 +211,7 @@ def _read(machine: Machine, items: Sequence[Field], state: State) -> None:
 
 def _mapfile(machine: Machine, items: Sequence[Field], state: State) -> None:
     if items and not items[-1].text.startswith("-"):
-        machine.computed(state, items[-1].text, "mapfile", items[-1].word.start)
+        machine.computed_array(state, items[-1].text, "mapfile", items[-1].word.start)
 
 
 def _printf(machine: Machine, items: Sequence[Field], state: State) -> None:
@@ -277,8 +278,20 @@ def _cd(machine: Machine, items: Sequence[Field], state: State) -> None:
 def _alias(machine: Machine, items: Sequence[Field], state: State) -> None:
     for item in items:
         name, equals, text = item.text.partition("=")
+        if equals and name in _NEVER_ALIASES and (machine.aliases_on or machine.is_sh):
+            raise _alias_of_grammar(name, machine.reading.line_of(item.word.start))
         if equals:
             machine.aliases[name] = text
+
+
+def _alias_of_grammar(name: str, line: int) -> EditRefused:
+    return EditRefused(
+        f"the script gives `{name}` another meaning",
+        code="unsupported",
+        why=f"after an alias of `{name}`, no line that says `{name}` does what it says",
+        line=line,
+        next_step="take the alias out, or set the flag in the unit",
+    )
 
 
 def _wait(machine: Machine, items: Sequence[Field], state: State) -> None:
@@ -313,6 +326,12 @@ BUILTINS: dict[str, _Builtin] = {
 }
 
 DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
+_NEVER_ALIASES = DECLARATIONS | frozenset(
+    {"unset", "env", "let", "if", "then", "else", "elif", "fi", "for", "while", "until", "do"}
+    | {"done", "case", "esac", "select", "function", "time", "coproc", "{", "}", "!", "[["}
+)
+"""Words that the parser, or an edit, takes at their word."""
+
 SPECIAL = frozenset(
     {".", ":", "break", "continue", "eval", "exec", "exit", "export", "readonly", "return", "set"}
     | {"shift", "times", "trap", "unset"}

@@ -98,6 +98,8 @@ class Interpreter(FunctionCalls):
         for redirect in statement.redirects:
             words = [w for w in (redirect.word, redirect.heredoc) if w is not None]
             self.touch(words, state)
+            if redirect.variable:
+                self.computed(state, redirect.variable, "redirection", redirect.start)
         if statement.background:
             return self._background(statement, state)
         try:
@@ -189,11 +191,14 @@ class Interpreter(FunctionCalls):
             self._apart(lambda: self._list(command.body, child, first=True))
         else:
             self._apart(lambda: self.outcome(command.statement, child))
+            start = command.statement.start
+            self.computed_array(state, command.name, "coproc", start)
+            self.computed(state, f"{command.name}_PID", "coproc", start)
         state.started = state.started | child.started
 
     def _declaration(self, command: Declaration, state: State) -> None:
         for argument in command.arguments:
-            self.touch([w for w in (argument.value, *(argument.elements or ())) if w], state)
+            self.touch_assignment(argument, state)
         declaration(self, command, state)
 
     def _chain(self, command: Chain, state: State) -> Ways:

@@ -65,6 +65,7 @@ class Machine(abc.ABC):
     is_sh: bool
     last_pipe: bool = False
     aliases_on: bool = False
+    may_be_posix: bool = False
     functions: dict[str, list[Defined]] = field(default_factory=dict)
     exported_functions: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
@@ -194,6 +195,12 @@ class Machine(abc.ABC):
         else:
             self.forget(state, how, offset)
 
+    def computed_array(self, state: State, name: str, how: str, offset: int) -> None:
+        """The same for an array, which no child ever sees."""
+        self.computed(state, name, how, offset)
+        if NAME.fullmatch(name):
+            state.mark(name, attributes={"array"})
+
     def forget(self, state: State, how: str, offset: int) -> None:
         """Something unseen may have written any variable."""
         state.forget(how, self.reading.line_of(offset), self.reading.path)
@@ -266,6 +273,8 @@ class Machine(abc.ABC):
                 self.touch_arithmetic(part, state)
             case Parameter():
                 self.touch(part.inner, state)
+                if part.computed is not None:
+                    self.touch_arithmetic(part.computed, state)
                 if part.argument:
                     self.touch([part.argument], state)
                 if part.operator in (":=", "="):
@@ -278,6 +287,13 @@ class Machine(abc.ABC):
         reading = replace(self.reading, inside=Inside.ELSEWHERE)
         with self.read(reading if part.backquoted else self.reading):
             self.run_apart(part.body, state.copy())
+
+    def touch_assignment(self, assignment: Assignment, state: State) -> None:
+        """Interpret what expanding an assignment does, without the assignment itself."""
+        elements = assignment.elements or ()
+        self.touch([w for w in (assignment.value, *elements) if w], state)
+        if assignment.subscripts is not None:
+            self.touch_arithmetic(assignment.subscripts, state)
 
     def touch_arithmetic(self, arithmetic: Arithmetic, state: State) -> None:
         """Interpret what an arithmetic expression assigns."""

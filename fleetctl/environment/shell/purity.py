@@ -48,6 +48,8 @@ def _pure(part: Part, name: str) -> bool:
         case Parameter():
             if part.operator in (":=", "=", ":?", "?") and part.name != name:
                 return False
+            if part.computed is not None and part.computed.assigned:
+                return False
             inner = [*part.inner, *([part.argument] if part.argument else [])]
             return all(loses_nothing(word, name) for word in inner)
         case _:

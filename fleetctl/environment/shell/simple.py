@@ -48,7 +48,7 @@ def run_simple(
         Jump: it does not come back to the list it stands in.
     """
     for assignment in command.assignments:
-        machine.touch([w for w in (assignment.value, *(assignment.elements or ())) if w], state)
+        machine.touch_assignment(assignment, state)
     machine.touch(command.words, state)
     if not command.words:
         for assignment in command.assignments:
@@ -196,6 +196,8 @@ def _own(
     state: State,
 ) -> Ways:
     stays = machine.is_sh and name in SPECIAL
+    if machine.may_be_posix and name in SPECIAL and not stays:
+        _maybe_kept(machine, command, state)
     target = inner if stays or name in ("eval", ".", "source") else state
     if stays:
         for assignment in command.assignments:
@@ -208,6 +210,15 @@ def _own(
     for way in {id(w): w for w in outcome if w is not None}.values():
         way.leave()
     return outcome
+
+
+def _maybe_kept(machine: Machine, command: Simple, state: State) -> None:
+    """`A=3 :` stays under `set -o posix`; whether that is on here is not followed."""
+    for assignment in command.assignments:
+        name, how = assignment.name, "prefix of a special builtin"
+        state.may_assign(name, machine.write(name, Means.COMPUTED, how, assignment.start, HOLE))
+        kept = state.get(name)
+        state.put(name, replace(kept, exported=kept.exported or None))
 
 
 def _run_own(

@@ -47,6 +47,7 @@ class Parameter:
         operator: "" for the plain value, one of :- - := = :? ? :+ + with `argument`,
             or "other" for what this package does not compute (its words are in `inner`).
         index: the text between brackets, "" where there are none.
+        computed: the arithmetic of its brackets and its slice.
     """
 
     start: int
@@ -56,6 +57,7 @@ class Parameter:
     argument: Word | None
     index: str
     inner: tuple[Word, ...]
+    computed: Arithmetic | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Assignment:
         value: what follows the equals sign; None for NAME alone and for arrays.
         elements: the words of an array.
         indexed: NAME[...]=value.
+        subscripts: the arithmetic of its brackets, and of those of its elements.
     """
 
     start: int
@@ -124,15 +127,22 @@ class Assignment:
     naked: bool
     indexed: bool
     value_start: int
+    subscripts: Arithmetic | None = None
 
 
 @dataclass(frozen=True)
 class Redirect:
-    """An operator, its word, and the body where it is a here-document."""
+    """An operator, its word, and the body where it is a here-document.
+
+    Attributes:
+        variable: A of `{A}<file`, which gets the number of the descriptor.
+    """
 
     operator: str
     word: Word | None
     heredoc: Word | None
+    variable: str = ""
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,10 +262,15 @@ class Test:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """`time` or `coproc` before a statement."""
+    """`time` or `coproc` before a statement.
+
+    Attributes:
+        name: the array that a coprocess fills.
+    """
 
     statement: Statement
     coprocess: bool
+    name: str = ""
 
 
 Command: TypeAlias = (

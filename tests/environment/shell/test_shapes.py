@@ -62,6 +62,10 @@ REFUSED = {
     "one-line for bg": ("ambiguous", EVERY),
     "parallel servers distinct exports": ("ambiguous", EVERY),
     "array elem": ("ambiguous", ("0", HOSTILE)),
+    **dict.fromkeys(
+        ("mapfile", "readarray", "read -a", "coproc by name"), ("ambiguous", ("0", HOSTILE))
+    ),
+    "alias of export": ("unsupported", EVERY),
     "bash script.sh": ("no-server", EVERY),
     "exec script": ("no-server", EVERY),
     "prefix source": ("no-server", EVERY),
