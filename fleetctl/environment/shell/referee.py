@@ -32,7 +32,8 @@ def check_with_bash(
     after = spliced(before, splices)
     try:
         parser.check(after)
-        old, new = parser.pretty(before).splitlines(), parser.pretty(after).splitlines()
+        # no blank lines: those of a value are like any other, and would part what belongs together
+        old, new = (_filled(parser.pretty(text)) for text in (before, after))
     except ScriptRejected as error:
         raise _refused(f"bash says of the result: {error.complaint}") from error
     patterns = [re.compile(rb"\b" + bytes_of(name) + rb"\b") for name in names]
@@ -46,6 +47,10 @@ def check_with_bash(
         named = any(pattern.search(line) for pattern in patterns for line in lines)
         if not named and not all(any(part in line for part in parts) for line in lines):
             raise _refused(f"bash would read {b' '.join(lines)[:80]!r} differently")
+
+
+def _filled(text: bytes) -> list[bytes]:
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _refused(why: str) -> EditRefused:

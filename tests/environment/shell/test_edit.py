@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fleetctl.environment.shell.edit import Change, Context, Edited, edit_script
@@ -59,6 +59,7 @@ PLACES = {
 def test_any_value_arrives_byte_for_byte(place, shell, tmp_path_factory):
     @settings(max_examples=15, deadline=None)
     @given(VALUES)
+    @example("\n\n")
     def arrives(value: str) -> None:
         after = edit_script(PLACES[place].encode(), {"A": value}, PARSER).content
         seen = environment_of(after, tmp_path_factory.mktemp("run"), shell)
