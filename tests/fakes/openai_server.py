@@ -32,6 +32,7 @@ class Behaviour:
     delay_s: float = 0.0
     first_delay_s: float = 0.02
     model: str = MODEL
+    storms: int = 0
     seen: list[dict] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
@@ -154,7 +155,8 @@ class FakeOpenAI:
 
     async def do_storm(self, request: web.Request, asked: dict) -> web.StreamResponse:
         """Every third request is too much for it."""
-        if len(self.behaviour.seen) % 3 == 0:
+        self.behaviour.storms += 1
+        if self.behaviour.storms % 3 == 0:
             return await self.do_rate_limited()
         return await self.send(request, asked, answer(asked))
 
