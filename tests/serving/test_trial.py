@@ -124,7 +124,7 @@ def test_an_absent_server_is_infra_and_makes_the_trial_invalid_never_clean(tmp_p
 
 def test_a_storm_of_429_is_infra_where_it_strikes_and_nothing_is_asked_twice(serve, tmp_path):
     server = serve(mode="storm", first_delay_s=0)
-    result = trial(server.url, tmp_path, sessions=20, limits=Limits())
+    result = trial(server.url, tmp_path, sessions=20)
     found = counts(result)
     assert found.keys() == {"infra", "done"}
     assert sum(found.values()) == 20
