@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fleetctl.agent import systemd
 from fleetctl.agent.leases import DEADMAN_TIMER, DEADMAN_WATCHER, Armed
-from fleetctl.agent.state import StateDir, sync_directory
+from fleetctl.agent.state import StateDir, sync_directory, write_all
 from fleetctl.agent.systemd import Systemctl, SystemctlMissing
 
 UNITS = Path("/etc/systemd/system")
@@ -124,10 +124,9 @@ class DeadMan:
         )
         name = boot_unit(lease_id)
         path = UNITS / name
-        path.write_text(text)
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
         WANTS.mkdir(exist_ok=True)
+        # a unit without its link runs at no boot, so a power cut in between would leave it behind
+        _appear(path, text.encode())
         link = WANTS / name
         if not link.is_symlink():
             link.symlink_to(path)
@@ -230,6 +229,45 @@ def _become(argv: list[str]) -> None:
         os.execv(argv[0], argv)  # noqa: S606 - a list of our own, no shell
     finally:
         os._exit(127)
+
+
+def _appear(path: Path, content: bytes) -> None:
+    """Let a file appear with its whole content, durably; until then it has no name.
+
+    Where that is not possible (some network file systems; a file that is there already) it is
+    written in place.
+    """
+    try:
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    except OSError:
+        _write_in_place(path, content)
+        return
+    try:
+        write_all(fd, content)
+        os.fsync(fd)
+        _give_name(fd, path)
+    except FileExistsError:
+        _write_in_place(path, content)
+    finally:
+        os.close(fd)
+
+
+def _give_name(fd: int, path: Path) -> None:
+    # Python follows the link below /proc, as it must here, only when it is told a directory
+    descriptors = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.link(str(fd), path, src_dir_fd=descriptors, follow_symlinks=True)
+    finally:
+        os.close(descriptors)
+
+
+def _write_in_place(path: Path, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def boot_unit(lease_id: str) -> str:

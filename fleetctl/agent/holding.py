@@ -110,14 +110,15 @@ def settle_expired(edges: Edges) -> None:
     for found in transactions.all_newest_first(edges):
         if found.state in OPEN and found.lease_id not in held and not _rolls_back(held, found):
             revert(edges, found.id, Manner("its lease is gone"))
-    _disarm_strays(edges)
+    _clear_strays(edges)
 
 
-def _disarm_strays(edges: Edges) -> None:
-    """Remove what would restore at boot for leases that are gone: a power cut came in between."""
+def _clear_strays(edges: Edges) -> None:
+    """Remove what a power cut left before there was a lease: boot units, half-written files."""
     held = {record.lease.id for record in edges.leases.all()} | set(edges.leases.unreadable())
     for lease_id in edges.deadman.armed_for_boot() - held:
         edges.deadman.disarm(lease_id, None)
+    transactions.tidy(edges)
 
 
 def _rolls_back(held: set[str], found: Transaction) -> bool:
@@ -218,7 +219,7 @@ def recover(edges: Edges) -> Restored:
             if t.state in OPEN and t.lease_id not in held
         ]
         parts.append(restore_each(edges, alone, manner))
-        _disarm_strays(edges)
+        _clear_strays(edges)
     return combine(parts)
 
 

@@ -304,13 +304,16 @@ def test_a_power_cut_is_restored_before_the_service_starts_again(fresh_lab, perm
 
 
 FOR_BOOT = "ls /etc/systemd/system /etc/systemd/system/*.wants | grep fleetctl-recover"
+HALF_WRITTEN = "ls /var/lib/fleetctl/scratch"
 
 
 def lose_the_lease(host, lease: LeaseRequest) -> None:
     """Leave what a power cut leaves that came between the boot unit and the lease's record."""
     host.agent.acquire(lease)
-    host.shell(f"systemctl daemon-reload; rm /var/lib/fleetctl/leases/{lease.id}.json; sync")
+    record, temp = f"leases/{lease.id}.json", "scratch/0123456789abcdef0123456789abcdef"
+    host.shell(f"systemctl daemon-reload; cd /var/lib/fleetctl; mv {record} {temp}; sync")
     assert lease.id in host.shell(FOR_BOOT)
+    assert host.shell(HALF_WRITTEN)
 
 
 def test_a_boot_unit_without_a_lease_goes_with_the_next_lease(systemd_host):
@@ -321,7 +324,7 @@ def test_a_boot_unit_without_a_lease_goes_with_the_next_lease(systemd_host):
     host.agent.acquire(lease)
     host.agent.release(lease.id)
 
-    assert host.shell(FOR_BOOT) == ""
+    assert host.shell(FOR_BOOT) == host.shell(HALF_WRITTEN) == ""
     assert host.shell("systemctl list-units --all --no-legend 'fleetctl-recover*'") == ""
     host.shell("systemctl stop 'fleetctl-expire*.timer'")
 
@@ -339,7 +342,7 @@ def test_a_boot_unit_without_a_lease_goes_at_boot(fresh_lab, permitted_kinds):
 
     host = connect_host(lab, "lab-1")
     host.shell("systemctl is-system-running --wait")
-    assert host.shell(FOR_BOOT) == ""
+    assert host.shell(FOR_BOOT) == host.shell(HALF_WRITTEN) == ""
     assert host.shell("systemctl list-units --all --plain --no-legend 'fleetctl*'") == ""
     host.agent.transport.close()
 
@@ -351,7 +354,7 @@ def test_a_timer_without_a_lease_tidies_up(systemd_host):
     until_s = time.monotonic() + 30
     while host.shell("systemctl list-units --all --no-legend 'fleetctl*'"):
         assert time.monotonic() < until_s
-    assert host.shell(FOR_BOOT) == ""
+    assert host.shell(FOR_BOOT) == host.shell(HALF_WRITTEN) == ""
 
 
 def test_a_masked_unit_is_refused_before_anything_is_changed(systemd_host):
