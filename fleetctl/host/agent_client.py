@@ -10,9 +10,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from fleetctl.errors import RemoteFailed
+from fleetctl.errors import InputError, RemoteFailed
 from fleetctl.host.bundle import agent_bundle
 from fleetctl.host.transport import Completed, Transport
+from fleetctl.host.unlock_note import STATE, UnlockNote, UnlockNotes
 from fleetctl.transaction import frame, wire
 from fleetctl.transaction.code import CodeQuery, CodeReport
 from fleetctl.transaction.failure import decode_failure
@@ -32,12 +33,9 @@ from fleetctl.transaction.telemetry import LogSlice, Telemetry
 
 T = TypeVar("T")
 
-LAUNCH = """\
-umask 077
-if [ -n "$4" ]; then state=$4
-elif [ -n "$FLEETCTL_STATE" ]; then state=$FLEETCTL_STATE
-elif [ "$(id -u)" = 0 ]; then state=/var/lib/fleetctl
-else state=$HOME/.local/state/fleetctl; fi
+LAUNCH = f"""\
+given=$4
+{STATE}
 agent=$state/agent/$1
 if [ -O "$agent" ] && [ -f "$agent.pyz" ]; then exec "$2" -I -S "$agent" "$3" "$state"
 elif [ -n "$6" ]; then exec "$2" -I -S -c "$6" "$agent" "$1" "$3" "$state"
@@ -244,13 +242,30 @@ class Agent:
         """Return everything that fleetctl holds on the host."""
         return self._ask(Status, "status", {}, deadline_s=deadline_s)
 
-    def unlock(self, lease_id: str, *, deadline_s: float = 600.0) -> Restored:
+    def unlock(self, lease_id: str, *, by: str = "", deadline_s: float = 600.0) -> Restored:
         """End somebody else's lease: restore what is open under it, then free the unit.
+
+        Args:
+            lease_id: exactly.
+            by: who does it, noted on the host for whoever held the lease; see `unlocked`.
+            deadline_s: for the whole, with restarts.
 
         Raises:
             InputError: no lease has exactly this id.
         """
-        return self._ask(Restored, "unlock", {"lease_id": lease_id}, deadline_s=deadline_s)
+        notes = UnlockNotes(self._transport, self._state_dir)
+        if by:  # before the lease ends, so that its holder never finds it gone without a reason
+            notes.leave(lease_id, by)
+        try:
+            return self._ask(Restored, "unlock", {"lease_id": lease_id}, deadline_s=deadline_s)
+        except InputError:
+            if by:
+                notes.drop(lease_id)
+            raise
+
+    def unlocked(self, lease_id: str) -> UnlockNote | None:
+        """Return who ended a lease by hand; None when it ran out, or nobody noted it."""
+        return UnlockNotes(self._transport, self._state_dir).read(lease_id)
 
     def settle(self, transaction: str, *, deadline_s: float = 60.0) -> Restored:
         """Close a transaction in conflict, leaving the changed files as somebody made them."""

@@ -169,7 +169,12 @@ def unlock(
             + (f"; {', '.join(silent)} did not answer" if silent else ""),
             next_step="`fleetctl status` shows every lease with its id",
         )
-    (answer,) = ask_each(edges, inventory, holders[:1], lambda host: host.agent.unlock(lease_id))
+    (answer,) = ask_each(
+        edges,
+        inventory,
+        holders[:1],
+        lambda host: host.agent.unlock(lease_id, by=edges.holder),
+    )
     return answer
 
 

@@ -12,21 +12,19 @@ from typing import Self
 
 from fleetctl.errors import (
     ConnectionLost,
-    ExitCode,
     FleetError,
     HostError,
     InputError,
     LeaseHeld,
-    NotRestored,
 )
 from fleetctl.host.agent_client import Agent, new_id
 from fleetctl.plan.planner import Plan
 from fleetctl.transaction.lease import LeaseRequest
 from fleetctl.workflow.edges import Reached
+from fleetctl.workflow.lease_end import not_reached, taken_meanwhile, unlocked
 
 # a renewal may be lost twice before the host restores itself
 _RENEWALS_PER_LEASE = 4.0
-_DEADMAN_S = 5.0
 # goes on while this machine sleeps, as the host's clock does
 _AWAKE_OR_NOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -72,7 +70,8 @@ class LeaseKeeper:
         self._ended = threading.Event()
         self._lost: FleetError | None = None
         self._lost_asleep = False
-        self._transaction = ""
+        # what may be open on the host through us, oldest first; no copy of the run has these ids
+        self._begun: list[str] = []
         self._is_kept = False
         self._may_be_kept = False
         self._thread: threading.Thread | None = None
@@ -85,6 +84,10 @@ class LeaseKeeper:
     @property
     def _agent(self) -> Agent:
         return self._host.agent
+
+    @property
+    def _newest(self) -> str:
+        return self._begun[-1] if self._begun else ""
 
     def __enter__(self) -> Self:
         """Take the lease; raises LeaseHeld with the holder's name when it is taken."""
@@ -108,7 +111,9 @@ class LeaseKeeper:
         try:
             self.bring_back()
         except HostError as silent:
-            self.left, self.is_silent = self._not_reached(silent), True
+            last, may_be_kept = self.request, self._may_be_kept
+            self.left = not_reached(self.name, last, silent, may_be_kept=may_be_kept)
+            self.is_silent = True
         except FleetError as failed:
             self.left = failed
         return not self.is_silent
@@ -121,8 +126,8 @@ class LeaseKeeper:
             ApplyFailed: a step failed and was undone.
             RestoreConflict: somebody changed a file of ours meanwhile.
         """
-        transaction = new_id()
-        before, self._transaction = self._transaction, transaction
+        before, transaction = self._newest, new_id()
+        self._begun.append(transaction)
         self._agent.apply(
             self.request, transaction, plan.steps, plan.blobs, within=within, replaces=before
         )
@@ -171,17 +176,27 @@ class LeaseKeeper:
 
         Raises:
             HostError: it does not answer yet.
-            LeaseHeld: somebody else holds it now; what this run had changed is restored.
+            LeaseHeld: somebody ended our lease by hand, or holds the host now; what this run had
+                changed is restored.
             NotRestored, RestoreConflict: the host could not bring itself back.
         """
         losses = self._host.transport.times_lost
+        ended = self.request
         self.bring_back()
-        self._transaction = ""
-        self._take()
+        self._begun.clear()
+        by_hand = self._unlocked(ended)
+        if by_hand is not None:
+            raise by_hand
+        try:
+            self._take()
+        except LeaseHeld as taken:
+            raise taken_meanwhile(self.name, taken) from taken
         self._losses_known = losses
 
     def bring_back(self) -> None:
-        """Restore what the run holds on the host, kept or not, and give the lease back.
+        """Restore what we changed on the host, kept or not, and give the lease back.
+
+        A copy of the run that has taken over meanwhile keeps what it holds.
 
         Raises:
             HostError: the host can't be asked.
@@ -190,9 +205,12 @@ class LeaseKeeper:
         self._agent.release(self.request.id)
         if self._lost is None and not self.is_away and not self._may_be_kept:
             return
-        with contextlib.suppress(InputError):  # nothing of the run is held
-            # waits for the host's lock, so also for a dead-man that is at work
-            self._agent.restore(run_id=self.request.run_id)
+        # the release has waited for the host's lock, so also for a dead-man that was at work
+        held = {transaction.id for transaction in self._agent.status().transactions}
+        for transaction in reversed(self._begun):
+            if transaction in held:
+                with contextlib.suppress(InputError):  # it was tidied away just now
+                    self._agent.restore(transaction=transaction)
 
     def commit(self, agent: Agent) -> None:
         """Let the change stay; asked through a new connection, which is part of the proof.
@@ -203,7 +221,7 @@ class LeaseKeeper:
         """
         self.end_renewals()
         self._may_be_kept = True
-        agent.commit(self.request.id, transaction=self._transaction)
+        agent.commit(self.request.id, transaction=self._newest)
         self._is_kept = True
 
     def take_back(self) -> None:
@@ -242,23 +260,25 @@ class LeaseKeeper:
             # by now it may have been given back on purpose, or another one taken
             if not self._ended.is_set() and request is self.request:
                 self._lost_asleep = self._has_slept()
-                self._lost = lost
+                self._lost = self._reason_of(request, lost)
         except HostError:
             # unreachable is not lost: the host decides, and the next renewal will tell
             return
         else:
             self._renewed_s = began_s
 
-    def _not_reached(self, error: HostError) -> NotRestored:
-        name = self._host.name
-        kept = (
-            f"; if the change was kept there, `fleetctl rollback {self.request.run_id}` undoes it"
-        )
-        return NotRestored(
-            f"{name} can't be reached to restore it",
-            why=f"{error}; it restores itself when its lease ends, "
-            f"within {self.request.length_s + _DEADMAN_S:.0f} s",
-            next_step=f"`fleetctl status --host {name}` when it answers again"
-            + (kept if self._may_be_kept else ""),
-            exit_code=ExitCode.FAILED_NOT_RESTORED,
-        )
+    def _reason_of(self, ended: LeaseRequest, lost: LeaseHeld) -> LeaseHeld:
+        """Return why a lease is gone; what the host said at first, where no more can be known."""
+        try:
+            return self._unlocked(ended) or lost
+        except HostError:
+            return lost
+
+    def _unlocked(self, ended: LeaseRequest) -> LeaseHeld | None:
+        """Return the error that says who ended a lease by hand; None where nobody did."""
+        note = self._agent.unlocked(ended.id)
+        if note is None:
+            return None
+        leases = self._agent.status().leases
+        is_taken = any(held.lease.unit == ended.unit for held in leases)
+        return unlocked(self.name, ended, note, is_taken=is_taken)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fleetctl.errors import (
-    ExitCode,
     FleetError,
     HostError,
     Interrupted,
@@ -123,7 +122,7 @@ def come_back(edges: Edges, keepers: Sequence[LeaseKeeper], resume: str, patienc
         Interrupted: the operator asked for an end.
         NotRestored: a host did not answer in time, or could not bring itself back.
         RestoreConflict: somebody changed a file of ours meanwhile.
-        LeaseHeld: somebody else took a host; what this run had changed on it is restored.
+        LeaseHeld: somebody took or unlocked a host; what this run had changed on it is restored.
     """
     until_s = edges.clock.monotonic_s() + patience_s
     silent = _not_regained(keepers)
@@ -183,13 +182,6 @@ def _regain(keeper: LeaseKeeper) -> HostError | None:
         keeper.regain()
     except HostError as error:
         return error
-    except LeaseHeld as taken:
-        raise LeaseHeld(
-            f"{keeper.name} was taken while it was away",
-            why=f"{taken}; what this run had changed on it was restored before",
-            next_step=taken.next_step,
-            exit_code=ExitCode.FAILED_RESTORED,
-        ) from taken
     return None
 
 

@@ -33,7 +33,7 @@ def settle_host(edges: Edges, folder: RunFolder, host: Reached) -> None:
     mine = {lease.lease.id for lease in _of(folder, held.leases)}
     for lease in _of(folder, host.agent.status().leases):
         if lease.lease.id in mine:
-            host.agent.unlock(lease.lease.id)
+            host.agent.unlock(lease.lease.id, by=edges.holder)
 
 
 def _of(folder: RunFolder, leases: tuple[HeldLease, ...]) -> tuple[HeldLease, ...]:

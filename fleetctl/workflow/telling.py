@@ -1,8 +1,9 @@
-"""Errors beside the one that ends a run: told in full, each with its next step."""
+"""What is told in the same words everywhere: errors beside the one that ends a run, moments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from fleetctl.errors import ExitCode, FleetError
@@ -38,3 +39,8 @@ def gravest_of(talk: Talk, errors: Sequence[E]) -> E:
         if error is not gravest and error.exit_code is not ExitCode.INTERRUPTED:
             tell(talk, "also failed", error)
     return gravest
+
+
+def utc(at_s: float) -> str:
+    """Return a moment for people in any time zone."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

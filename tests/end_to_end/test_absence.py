@@ -144,15 +144,24 @@ def test_a_controller_that_sleeps_for_longer_than_the_lease_between_wrong_clocks
     finish(person, process, untouched)
 
 
-def test_a_lease_that_somebody_ended_is_not_taken_again(person, untouched):
-    process = start(person, lease="8s")
+@pytest.mark.parametrize("is_asleep", [False, True], ids=["there", "asleep"])
+def test_a_lease_that_somebody_ended_is_not_taken_again(person, untouched, is_asleep):
+    process = start(person, lease="6s")
     held = [event["lease"] for event in person.events() if event["kind"] == "held"]
-
-    ended = person.run("unlock", "--id", held[0])
+    if is_asleep:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        ended = person.run("unlock", "--id", held[0])
+        if is_asleep:
+            time.sleep(7)  # who wakes up finds that its lease has lasted too long, too
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
     _, said = process.communicate(timeout=90)
 
     assert ended.returncode == ExitCode.OK
     assert process.returncode == ExitCode.FAILED_RESTORED, said
-    assert "the lease is gone" in said
-    assert "went away" not in said
+    assert "unlocked lab-1" in said
+    assert f"lease {held[0]} did not run out" in said
+    assert ("went away" in said) == is_asleep
+    assert "held again" not in said
     untouched()

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from fleetctl.errors import ApplyFailed, ConnectionLost, FleetError, HostError
+from fleetctl.plan.planner import Plan
 from fleetctl.workflow import keep
 from fleetctl.workflow.keep import keep_all
 from fleetctl.workflow.lease_keeper import LeaseKeeper
@@ -28,25 +29,22 @@ def hosts(monkeypatch):
 
 @contextmanager
 def held(hosts):
-    """Both hosts, held until the block is left."""
+    """Both hosts, changed and held until the block is left."""
     with ExitStack() as stack:
-        yield [
-            (
-                host,
-                stack.enter_context(
-                    LeaseKeeper(host, run_id="run", holder="h", purpose="p", length_s=60.0)
-                ),
-            )
-            for host in hosts.values()
-        ]
+        both = []
+        for host in hosts.values():
+            keeper = LeaseKeeper(host, run_id="run", holder="h", purpose="p", length_s=60.0)
+            both.append((host, stack.enter_context(keeper)))
+            keeper.switch(Plan(host.name, (), ()), within=())
+        yield both
 
 
 def test_all_keep_the_change_after_all_were_logged_in_to_anew(hosts):
     with held(hosts) as both:
         keep_all(None, both)
 
-    assert [host.kept for host in hosts.values()] == ["run", "run"]
-    assert all(host.said == ["acquire", "login", "commit"] for host in hosts.values())
+    assert [len(host.kept) for host in hosts.values()] == [1, 1]
+    assert all(host.said == ["acquire", "apply", "login", "commit"] for host in hosts.values())
 
 
 def test_a_lost_answer_is_asked_for_once_more(hosts):
@@ -54,7 +52,7 @@ def test_a_lost_answer_is_asked_for_once_more(hosts):
     with held(hosts) as both:
         keep_all(None, both)
 
-    assert [host.kept for host in hosts.values()] == ["run", "run"]
+    assert [len(host.kept) for host in hosts.values()] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_one_that_can_not_keep_it_takes_it_back_everywhere(hosts, spoil, error):
     with pytest.raises(error):
         try_to_keep()
 
-    assert hosts["a"].kept == ""
+    assert hosts["a"].changes == {}
     assert hosts["a"].lease is None
 
 
@@ -88,5 +86,5 @@ def test_an_unknown_outcome_is_undone_when_the_host_answers_again(hosts):
     with pytest.raises(FleetError, match="fell silent") as failed:
         try_to_keep()
 
-    assert hosts["b"].kept == ""
+    assert hosts["b"].changes == {}
     assert "no host of the site keeps the change" in failed.value.why

@@ -121,7 +121,7 @@ def test_a_host_that_answers_again_is_brought_back_and_held_by_a_new_lease(
 
     come_back(edges, [keeper], "", 60.0)
 
-    assert host.said[-3:] == ["release", "restore", "acquire"]
+    assert host.said[-4:] == ["release", "status", "unlocked", "acquire"]
     assert host.lease == keeper.request.id != before
     assert not keeper.is_disturbed
     keeper.check()
@@ -165,7 +165,7 @@ def test_the_other_hosts_of_a_site_go_back_while_one_is_waited_for(edges, clock,
 
         come_back(edges, [keeper, stayed], "", 60.0)
 
-        assert other.said[:4] == ["acquire", "release", "acquire", "wait"]
+        assert other.said[:5] == ["acquire", "release", "unlocked", "acquire", "wait"]
 
 
 def test_a_machine_that_slept_past_its_lease_was_away(keeper, asleep_s):
@@ -208,7 +208,7 @@ def test_a_host_that_could_not_be_restored_is_waited_for_when_the_run_ends(
     if comes_back:
         clock.then = [lambda: setattr(host, "silent", False)]
         bring_back_late(edges, [keeper], "", 60.0)
-        assert host.said[-2:] == ["release", "restore"]
+        assert host.said[-2:] == ["release", "status"]
     else:
         with pytest.raises(NotRestored, match="can't be reached to restore it") as failed:
             bring_back_late(edges, [keeper], "`fleetctl resume r`", 60.0)

@@ -45,10 +45,12 @@ class Agent:
     def restore(self, *, run_id: str) -> None:
         self.changes = [run for run in self.changes if run != run_id]
 
-    def unlock(self, lease_id: str) -> None:
-        self.leases = [lease for lease in self.leases if lease.id != lease_id]
+    def unlock(self, lease_id: str, *, by: str) -> None:
+        assert by == "ann@desk"
+        self.release(lease_id)
 
-    release = unlock
+    def release(self, lease_id: str) -> None:
+        self.leases = [lease for lease in self.leases if lease.id != lease_id]
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def held_from(folder, host) -> LeaseKeeper:
 
 def settle(folder, host):
     talk = SimpleNamespace(say=lambda _line: None)
-    settle_host(SimpleNamespace(talk=talk), folder, host)
+    settle_host(SimpleNamespace(talk=talk, holder="ann@desk"), folder, host)
 
 
 def copied(folder, tmp_path):

@@ -38,8 +38,11 @@ class Agent:
     def release(self, _lease) -> None:
         self.said.append("release")
 
-    def restore(self, *, run_id) -> None:
-        self.said.append(f"restore {run_id}")
+    def status(self):
+        return SimpleNamespace(leases=(), transactions=())
+
+    def unlocked(self, _lease) -> None:
+        return None
 
     def observe(self, _query):
         if not self._answers:
