@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,15 @@ def up(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="ARGUMENTS",
+            help="Further arguments of the engine, in one word: '--depth 2 --context-tokens 5440'.",
+            show_default=False,
+        ),
+    ] = "",
     directory: LabDir = DEFAULT_DIR,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +61,7 @@ def up(
         raise typer.BadParameter(f"{kind}: it is namespaces or processes", param_hint="--kind")
     the_lab = _lab(directory)
     was_up = bool(the_lab.hosts)
-    the_lab.up(hosts, kind=Kind(kind) if kind else None)
+    the_lab.up(hosts, kind=Kind(kind) if kind else None, engine=_words(engine))
     if was_up:
         _say(f"the lab was up; it has {len(the_lab.hosts)} hosts")
     _print(the_lab.status(), as_json)
@@ -112,6 +122,13 @@ def down(directory: LabDir = DEFAULT_DIR) -> None:
     the_lab = _lab(directory)
     was_there = the_lab.down()
     _say(f"the lab in {the_lab.directory} is {'gone' if was_there else 'not there'}")
+
+
+def _words(engine: str) -> list[str]:
+    try:
+        return shlex.split(engine)
+    except ValueError as odd:
+        raise typer.BadParameter(f"{engine}: {odd}", param_hint="--engine") from odd
 
 
 def _lab(directory: Path) -> Lab:

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fleetctl.errors import LabError
 from fleetctl.lab.backend import HostBackend
 from fleetctl.lab.backends import backend_for
 from fleetctl.lab.clearing import clear
+from fleetctl.lab.commands import find_program, run
 from fleetctl.lab.locks import directory_lock
 from fleetctl.lab.network import CHOICE_LOCK, free_network
 from fleetctl.lab.paths import LabPaths
@@ -22,8 +24,17 @@ from fleetctl.lab.processes import check_replacement
 from fleetctl.lab.record import Kind, LabRecord, write_record
 
 
-def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> LabRecord:
+def found_lab(
+    paths: LabPaths, clock: Clock, kind: Kind | None, python: str, engine: Sequence[str] = ()
+) -> LabRecord:
     """Write the record of a new lab and create what its hosts share.
+
+    Args:
+        paths: of the lab.
+        clock: waits for what is left of an earlier lab.
+        kind: None: the best this machine permits.
+        python: the interpreter that serves.
+        engine: further arguments of the engine.
 
     Raises:
         LabError: this machine doesn't permit the kind, or the directory holds something else.
@@ -46,10 +57,12 @@ def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> 
         python=python,
         why_this_kind=permitted.why_not_namespaces,
         disk_on_tmpfs=permitted.disk_on_tmpfs,
+        engine=tuple(engine),
     )
     if record.kind is Kind.PROCESSES:
         check_replacement()
         _check_name(paths.directory)
+        record = replace(record, gpu=gpu_of_machine())
         write_record(paths.directory, record)
         prepare_shared(backend_for(paths.directory, record, clock))
         return record
@@ -58,6 +71,17 @@ def found_lab(paths: LabPaths, clock: Clock, kind: Kind | None, python: str) -> 
         write_record(paths.directory, record)
         backend_for(paths.directory, record, clock).prepare()
     return record
+
+
+def gpu_of_machine() -> str:
+    """Return the name of this machine's first GPU, which its processes see; empty without one."""
+    if find_program("nvidia-smi") is None:
+        return ""
+    try:
+        names = run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
+    except LabError:
+        return ""  # the program is there, and no driver answers it
+    return names[0].strip() if names else ""
 
 
 def _check_name(directory: Path) -> None:

@@ -53,7 +53,7 @@ def _section(name: str, values: dict[str, object], *more: str) -> str:
 
 def _labels(record: LabRecord, machine: str) -> str:
     """Return the labels; hosts of one `machine` disturb each other and are measured in turn."""
-    labels = {"gpu": "none", "class": f"lab-{record.kind}", "machine": machine}
+    labels = {"gpu": record.gpu or "none", "class": f"lab-{record.kind}", "machine": machine}
     return (
         f"labels = {{ {', '.join(f'{key} = {json.dumps(text)}' for key, text in labels.items())} }}"
     )

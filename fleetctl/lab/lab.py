@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -97,6 +98,7 @@ class Lab:
         python: Path | None = None,
         tree_source: Path | None = None,
         disk_bytes: int | None = None,
+        engine: Sequence[str] = (),
     ) -> None:
         """Bring the lab to at least `hosts` hosts, all of which answer; keeps what is there.
 
@@ -106,6 +108,7 @@ class Lab:
             python: the interpreter that serves; None: the one that runs this.
             tree_source: the payload package that is copied to new hosts; None: this repository's.
             disk_bytes: size of the whole writable disk of each new host; None: this machine's.
+            engine: further arguments of the engine in the serve script, such as its sizes.
 
         Raises:
             LabError: the machine lacks something, or a host does not answer.
@@ -116,9 +119,10 @@ class Lab:
         with self._locked():
             record = read_record(self.directory)
             self._check_kind(record, kind)
+            self._check_engine(record, engine)
             if record is None:
                 served_by = python or Path(sys.executable)
-                record = found_lab(self.paths, self.clock, kind, str(served_by.absolute()))
+                record = found_lab(self.paths, self.clock, kind, str(served_by.absolute()), engine)
             else:
                 prepare_shared(self._backend(record))
             authorized_key = ensure_key(self.paths.identity, "fleetctl lab")
@@ -164,6 +168,7 @@ class Lab:
             inventory=self.paths.inventory,
             why_this_kind=record.why_this_kind,
             stale_hosts=_stale_hosts(record),
+            gpu=record.gpu,
         )
 
     def kill(self, name: str) -> None:
@@ -251,6 +256,14 @@ class Lab:
             raise LabError(
                 f"the lab in {self.directory} is made of {record.kind}",
                 why=f"it can't get hosts of {kind}",
+                next_step="fleetctl lab down first, or another --dir",
+            )
+
+    def _check_engine(self, record: LabRecord | None, engine: Sequence[str]) -> None:
+        if record is not None and engine and tuple(engine) != record.engine:
+            raise LabError(
+                f"the lab in {self.directory} serves with other arguments of the engine",
+                why=f"its serve scripts say {shlex.join(record.engine) or 'none'}",
                 next_step="fleetctl lab down first, or another --dir",
             )
 

@@ -30,7 +30,7 @@ from fleetctl.lab.network import LabNetwork, remove_links
 from fleetctl.lab.paths import LabPaths
 from fleetctl.lab.record import HostRecord, HostState, LabRecord, Phase, Wanted
 from fleetctl.lab.root_disk import Identity, write_root_disk
-from fleetctl.lab.serving_tree import Service
+from fleetctl.lab.serving_tree import service_of
 
 INIT = Path(__file__).with_name("namespace_host.sh")
 SYSTEMD_PROGRAMS = ("/lib/systemd/systemd", "/usr/lib/systemd/systemd")
@@ -125,7 +125,7 @@ class NamespaceHosts:
         self._mount_disk(host)
         make_directory(directory / "disk" / "work")
         identity = Identity(host.name, host.address, authorized_key)
-        service = Service(host.tree, self.record.python, host.service_port)
+        service = service_of(self.record, host)
         write_root_disk(self.disk(host), identity, service, tree_source)
         shared = "".join(f"{path}\n" for path in shared_paths(self.record.python))
         (directory / "shared_paths").write_text(shared, encoding="utf-8")

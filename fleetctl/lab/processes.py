@@ -31,7 +31,7 @@ from fleetctl.lab.paths import LabPaths
 from fleetctl.lab.process_systemctl import BOOT
 from fleetctl.lab.record import UNIT, HostRecord, HostState, LabRecord, Phase, Wanted
 from fleetctl.lab.root_disk import sshd_extras
-from fleetctl.lab.serving_tree import Service, unit_file, write_tree
+from fleetctl.lab.serving_tree import service_of, unit_file, write_tree
 
 ADDRESS = "127.0.0.1"
 MARK = "FLEETCTL_LAB_HOST"
@@ -165,7 +165,7 @@ class ProcessHosts:
             make_directory(host_dir / name)
         self._write_programs(host_dir)
         self._write_sshd(host, authorized_key)
-        service = Service(host.tree, self.record.python, host.service_port)
+        service = service_of(self.record, host)
         write_tree(tree_source, Path(host.tree), service)
         units = host_dir / "etc/systemd/system"
         ssh_unit = SSH_UNIT.format(sshd=require_program("sshd"), host_dir=host_dir)

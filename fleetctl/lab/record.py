@@ -27,11 +27,12 @@ class Kind(enum.StrEnum):
     PROCESSES = "processes"
 
 
+GPU = "a GPU"
 CANNOT_SHOW: dict[Kind, tuple[str, ...]] = {
     Kind.NAMESPACES: (
         "loss of what was written but not synced: `kill` ends every process of the host at once, "
         "the page cache is this machine's",
-        "a GPU",
+        GPU,
     ),
     Kind.PROCESSES: (
         "a power cut: `kill` ends every process of the host, its kernel is this machine's",
@@ -39,7 +40,7 @@ CANNOT_SHOW: dict[Kind, tuple[str, ...]] = {
         "a full disk",
         "systemd itself: no timers, cgroups, systemd-run or journald; "
         "systemctl and journalctl are stand-ins",
-        "a GPU",
+        GPU,
     ),
 }
 
@@ -125,6 +126,8 @@ class LabRecord:
         python: the interpreter that serves.
         why_this_kind: why the hosts are not made of namespaces; empty if they are.
         disk_on_tmpfs: the lab's directory is on a file system that can't hold hosts' disks.
+        engine: further arguments of the engine in the hosts' serve script.
+        gpu: name of the GPU that the hosts share with this machine; empty if they have none.
     """
 
     token: str
@@ -134,6 +137,8 @@ class LabRecord:
     python: str
     why_this_kind: str = ""
     disk_on_tmpfs: bool = False
+    engine: tuple[str, ...] = ()
+    gpu: str = ""
     hosts: tuple[HostRecord, ...] = ()
 
     def host(self, name: str) -> HostRecord:
@@ -205,4 +210,5 @@ def _parsed(document: dict[str, Any]) -> LabRecord:
         HostRecord(**{**host, "phase": Phase(host["phase"]), "wanted": Wanted(host["wanted"])})
         for host in document.pop("hosts")
     )
-    return LabRecord(**{**document, "kind": Kind(document["kind"])}, hosts=hosts)
+    document |= {"kind": Kind(document["kind"]), "engine": tuple(document.get("engine", ()))}
+    return LabRecord(**document, hosts=hosts)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleetctl.errors import LabError
 from fleetctl.lab.files import make_directory, make_readable
-from fleetctl.lab.record import SERVE_SCRIPT
+from fleetctl.lab.record import SERVE_SCRIPT, HostRecord, LabRecord
 
 SLOTS = {
     "indexer.py": "indexer/transient.py",
@@ -34,11 +34,20 @@ class Service:
         tree: the serving tree as the host sees it.
         python: the interpreter that serves.
         port: on the host's 127.0.0.1.
+        engine: further arguments of the engine, such as its sizes.
+        triton: whether the indexer runs on Triton's kernels, which needs a GPU.
     """
 
     tree: str
     python: str
     port: int
+    engine: tuple[str, ...] = ()
+    triton: bool = False
+
+
+def service_of(record: LabRecord, host: HostRecord) -> Service:
+    """Return what a host of a lab serves with."""
+    return Service(host.tree, record.python, host.service_port, record.engine, bool(record.gpu))
 
 
 def check_tree_source(source: Path) -> None:
@@ -85,6 +94,7 @@ def write_tree(source: Path, destination: Path, service: Service) -> None:
 
 def serve_script(service: Service) -> str:
     """Return a serve script in the style of production."""
+    more = f" \\\n  {shlex.join(service.engine)}" if service.engine else ""
     return f"""\
 #!/usr/bin/env bash
 # Decode service of DeepSeek-V4-Flash; started by sglang-dsv4-decode.service.
@@ -101,7 +111,7 @@ export OMP_NUM_THREADS=1
 
 # index keys: 1 = bf16, 0 = fp8
 export SGLANG_DSV4_BF16_INDEX_K=1
-export SGLANG_DSV4_TRITON_INDEXER=0
+export SGLANG_DSV4_TRITON_INDEXER={int(service.triton)}
 export SGLANG_OPT_USE_MULTI_STREAM_OVERLAP=1  # indexer on a side stream
 
 # probes: off in production
@@ -117,7 +127,7 @@ exec "$PY" -m payload.engine \\
   --served-model-name {MODEL} \\
   --indexer serve.dsv4.indexer \\
   --runner serve.dsv4.runner \\
-  --cache serve.dsv4.cache
+  --cache serve.dsv4.cache{more}
 """
 
 

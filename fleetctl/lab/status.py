@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetctl.lab.record import CANNOT_SHOW, UNIT, HostRecord, HostState, Kind
+from fleetctl.lab.record import CANNOT_SHOW, GPU, UNIT, HostRecord, HostState, Kind
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class LabStatus:
         kind: None where there is no lab.
         why_this_kind: why hosts are not made of namespaces; empty if they are.
         stale_hosts: whose serving tree was copied from another version of the payload.
+        gpu: name of the GPU that the hosts share with this machine; empty if they have none.
     """
 
     directory: Path
@@ -38,11 +39,13 @@ class LabStatus:
     inventory: Path | None = None
     why_this_kind: str = ""
     stale_hosts: tuple[str, ...] = ()
+    gpu: str = ""
 
     @property
     def cannot_show(self) -> tuple[str, ...]:
         """What real hosts do and hosts of this kind can't."""
-        return CANNOT_SHOW[self.kind] if self.kind else ()
+        missing = CANNOT_SHOW[self.kind] if self.kind else ()
+        return tuple(thing for thing in missing if not (self.gpu and thing == GPU))
 
     def as_document(self) -> dict[str, Any]:
         """Return the status as plain data, for JSON."""

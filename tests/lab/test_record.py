@@ -30,6 +30,8 @@ RECORDS = st.builds(
     network=st.text(),
     user=st.text(),
     python=st.text(),
+    engine=st.lists(st.text()).map(tuple),
+    gpu=st.text(),
     hosts=st.lists(HOSTS, unique_by=lambda host: host.name).map(tuple),
 )
 

@@ -71,3 +71,12 @@ def test_the_serve_script_is_sound_bash_and_starts_one_server():
         "SGLANG_DSV4_IDXK_CANARY": "0",
         "SGLANG_LOG_DECODE_GRAPH_KEY": "0",
     }
+
+
+def test_further_arguments_of_the_engine_reach_it_word_by_word(tmp_path):
+    engine = ("--depth", "2", "--note", "two words; $HOME")
+    service = Service(str(tmp_path), "/bin/echo", 30002, engine, triton=True)
+    text = serve_script(service)
+    done = subprocess.run(["bash"], input=text, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("--cache serve.dsv4.cache --depth 2 --note two words; $HOME\n")
+    assert "\nexport SGLANG_DSV4_TRITON_INDEXER=1\n" in text
