@@ -28,7 +28,7 @@ def test_first_come_the_cells_one_step_away_from_the_baseline(asked):
     steps = [{name for name in cell if cell[name] != baseline[name]} for cell in others]
     count = Counter(name for step in steps for name in step)
     assert all(len(step) == 1 for step in steps)
-    assert count == {"runner": 2, "keys": 1, "overlap": 1, "indexer": 2, "probe": 2}
+    assert count == {"runner": 2, "keys": 1, "overlap": 1, "indexer": 2, "probe": 2, "batch": 1}
 
 
 def test_each_group_of_further_cells_comes_on_top(asked):
