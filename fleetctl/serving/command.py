@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.clock import Clock
 from fleetctl.errors import InputError, Interrupted
+from fleetctl.serving.program import KILL_AFTER_S, Program
 from fleetctl.serving.target import Target
 from fleetctl.trial.command_result import command_result
 from fleetctl.trial.summary import CommandRun, TrialResult
 from fleetctl.trial.workload import CommandWorkload
 
 POLL_S = 0.05
-KILL_AFTER_S = 3.0
 TAIL_BYTES = 4_000
 READ_BYTES = 4 * 2**20
 
@@ -48,17 +45,20 @@ def run_command(
     clock: Clock,
     *,
     is_stopped: Callable[[], bool] = lambda: False,
+    kill_after_s: float = KILL_AFTER_S,
 ) -> TrialResult:
     """Run the program to its end and return what it reports.
 
     Its output is in `stdout.txt` and `stderr.txt` of the folder, its JSON in `result.json`. A
-    program that fails, or overruns its deadline, or says nothing gives an invalid result.
+    program that fails, or overruns its deadline, or says nothing gives an invalid result. It and
+    all it started end with us, also when we are killed.
 
     Args:
         trial: what to run, against what.
         folder: keeps its output; made when missing.
         clock: for the deadline.
         is_stopped: asked many times a second; when it says yes, the program is killed.
+        kill_after_s: how long the program may take to end when it is asked to.
 
     Raises:
         InputError: the program can't be started.
@@ -68,16 +68,16 @@ def run_command(
     result_path = folder / "result.json"
     result_path.unlink(missing_ok=True)
     began_s = clock.monotonic_s()
-    with (folder / "stdout.txt").open("wb") as out, (folder / "stderr.txt").open("wb") as err:
-        program = _start(trial, result_path, out.fileno(), err.fileno())
-        try:
-            is_timed_out = not _wait(program, trial.workload.deadline_s, clock, is_stopped)
-        finally:
-            _kill_all(program)
+    with (
+        (folder / "stdout.txt").open("wb") as out,
+        (folder / "stderr.txt").open("wb") as err,
+        _start(trial, result_path, (out.fileno(), err.fileno()), kill_after_s) as program,
+    ):
+        is_timed_out = not _wait(program, trial.workload.deadline_s, clock, is_stopped)
     stdout = _tail(folder / "stdout.txt", READ_BYTES)
     run = CommandRun(
         argv=trial.workload.argv,
-        exit_code=_exit_code(program.returncode),
+        exit_code=program.exit_code,
         is_timed_out=is_timed_out,
         reported_by="nothing",
         stdout_tail=stdout[-TAIL_BYTES:],
@@ -104,16 +104,16 @@ def command_environ(trial: CommandTrial, result_path: Path) -> dict[str, str]:
     }
 
 
-def _start(trial: CommandTrial, result_path: Path, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start(
+    trial: CommandTrial, result_path: Path, output: tuple[int, int], kill_after_s: float
+) -> Program:
     try:
-        return subprocess.Popen(
+        return Program(
             trial.workload.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
             cwd=trial.workload.cwd,
-            env={**os.environ, **command_environ(trial, result_path)},
-            start_new_session=True,
+            environ={**os.environ, **command_environ(trial, result_path)},
+            output=output,
+            kill_after_s=kill_after_s,
         )
     except OSError as error:
         raise InputError(
@@ -124,14 +124,11 @@ def _start(trial: CommandTrial, result_path: Path, out: int, err: int) -> subpro
 
 
 def _wait(
-    program: subprocess.Popen[bytes],
-    deadline_s: float,
-    clock: Clock,
-    is_stopped: Callable[[], bool],
+    program: Program, deadline_s: float, clock: Clock, is_stopped: Callable[[], bool]
 ) -> bool:
     """Wait for the program's end; False when the deadline came first."""
     until_s = clock.monotonic_s() + deadline_s
-    while program.poll() is None:
+    while not program.has_ended:
         if is_stopped():
             raise Interrupted(
                 "the workload was stopped",
@@ -142,21 +139,6 @@ def _wait(
             return False
         clock.sleep(POLL_S)
     return True
-
-
-def _kill_all(program: subprocess.Popen[bytes]) -> None:
-    """End the program and all it started: first politely, then for good."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(program.pid, how)
-        # not the clock's sleep, which may raise: nothing may keep us from the second signal
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            program.wait(KILL_AFTER_S)
-    program.wait()
-
-
-def _exit_code(returncode: int) -> int:
-    return 128 - returncode if returncode < 0 else returncode
 
 
 def _tail(path: Path, most_bytes: int) -> str:

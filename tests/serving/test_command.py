@@ -10,20 +10,29 @@ import pytest
 
 from fleetctl.clock import SystemClock
 from fleetctl.errors import InputError, Interrupted
-from fleetctl.serving import command
 from fleetctl.serving.command import CommandTrial, run_command
+from fleetctl.serving.program import KILL_AFTER_S
 from fleetctl.serving.target import Target
 from fleetctl.trial.workload import CommandWorkload
 
 TARGET = Target("http://127.0.0.1:30002", "dsv4-flash", api_key="canary-key-9")
 
 
-def run(folder: Path, script: str, *, is_stopped=lambda: False, **workload: object):
+def run(
+    folder: Path,
+    script: str,
+    *,
+    is_stopped=lambda: False,
+    kill_after_s: float = KILL_AFTER_S,
+    **workload: object,
+):
     argv = (sys.executable, "-c", textwrap.dedent(script))
     trial = CommandTrial(
         CommandWorkload(argv, **workload), TARGET, root_seed=11, run_index=2, arm="treatment"
     )
-    return run_command(trial, folder, SystemClock(), is_stopped=is_stopped)
+    return run_command(
+        trial, folder, SystemClock(), is_stopped=is_stopped, kill_after_s=kill_after_s
+    )
 
 
 def test_a_program_learns_where_to_go_and_its_line_is_the_result(tmp_path):
@@ -74,9 +83,8 @@ def test_a_failing_program_is_void_with_its_exit_code_and_last_words(tmp_path, s
 
 
 def test_an_overrun_program_is_killed_with_its_children_even_when_it_ignores_sigterm(
-    tmp_path, monkeypatch
+    tmp_path,
 ):
-    monkeypatch.setattr(command, "KILL_AFTER_S", 0.3)
     script = f"""
         import signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -85,7 +93,7 @@ def test_an_overrun_program_is_killed_with_its_children_even_when_it_ignores_sig
         open({str(tmp_path / "started")!r}, "w").close()
         time.sleep(60)
     """
-    found = run(tmp_path, script, deadline_s=1.5)
+    found = run(tmp_path, script, deadline_s=1.5, kill_after_s=0.3)
     assert found.command.is_timed_out
     assert found.command.exit_code == 137
     assert not found.is_valid
