@@ -121,13 +121,15 @@ def jump_clock(attempt: Attempt) -> Fault:
     path = f"{site.state}-python"
     text = JUMP.format(jump_s=jump_s, python=site.python)
     site.transport.put(text.encode(), path, mode=0o755)
-    site.agent(path).apply(site.lease(LEASE_S), new_id(), site.steps(), site.contents())
+    asked_s, lease_s = now_s(), 2 * LEASE_S
+    site.agent(path).apply(site.lease(lease_s), new_id(), site.steps(), site.contents())
     since_s = now_s()
     time.sleep(LEASE_S * 0.5)
     site.shell(f"rm {path}")
-    back = site.look()["files"] != attempt.before["files"]
-    wrong = () if back else ("the lease ended before its time",)
-    return attempt.ended(f"{jump_s:+d} s", since_s=since_s, left_s=LEASE_S, more_wrong=wrong)
+    is_restored = site.look()["files"] == attempt.before["files"]
+    is_early = now_s() < asked_s + lease_s  # a slow machine may look when the lease is over
+    wrong = ("the lease ended before its time",) if is_restored and is_early else ()
+    return attempt.ended(f"{jump_s:+d} s", since_s=since_s, left_s=lease_s, more_wrong=wrong)
 
 
 def never_stop(attempt: Attempt) -> Fault:

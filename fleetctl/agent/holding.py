@@ -119,6 +119,7 @@ def _clear_strays(edges: Edges) -> None:
     for lease_id in edges.deadman.armed_for_boot() - held:
         edges.deadman.disarm(lease_id, None)
     transactions.tidy(edges)
+    transactions.remove_old_agents(edges)
 
 
 def _rolls_back(held: set[str], found: Transaction) -> bool:
@@ -144,12 +145,13 @@ def belongs(found: Transaction, lease_id: str) -> bool:
 
 
 def drop(edges: Edges, lease_id: str) -> None:
-    """Remove a lease and its dead-man; nothing may be open under it."""
+    """Tidy up and remove a lease and its dead-man; nothing may be open under it."""
     record = edges.leases.get(lease_id)
-    # the lease first: whoever dies here leaves a dead-man without a lease, which just tidies up
+    # Whoever dies in here is followed by the dead-man: it tidies up again, also without a lease.
+    transactions.tidy(edges)
     edges.leases.remove(lease_id)
     edges.deadman.disarm(lease_id, record.armed if record else None)
-    transactions.tidy(edges)
+    transactions.remove_old_agents(edges)
 
 
 def restore_each(edges: Edges, found: Sequence[Transaction], manner: Manner) -> Restored:

@@ -108,7 +108,7 @@ def _held_file(edges: Edges, before: FileBefore) -> HeldFile:
 
 
 def tidy(edges: Edges) -> None:
-    """Remove left-overs: objects and agents that nothing can need any more, old journals.
+    """Remove left-overs: half-written files, old journals, objects that nothing can need any more.
 
     Where any journal is damaged everything stays, for restoring by hand.
     """
@@ -116,7 +116,6 @@ def tidy(edges: Edges) -> None:
     found = all_newest_first(edges)
     if any(t.state is State.DAMAGED for t in found):
         return
-    _remove_old_agents(edges)
     over = [t for t in found if t.state is State.REVERTED]
     for old in over[KEPT_JOURNALS:]:
         JournalFile(edges.state, old.id).remove()
@@ -126,8 +125,13 @@ def tidy(edges: Edges) -> None:
             path.unlink()
 
 
-def _remove_old_agents(edges: Edges) -> None:
-    """Remove agents of other versions that came long ago and no lease's dead-man can need."""
+def remove_old_agents(edges: Edges) -> None:
+    """Remove agents of other versions that came long ago and no lease's dead-man can need.
+
+    Where any journal is damaged they stay, as everything does.
+    """
+    if any(t.state is State.DAMAGED for t in all_newest_first(edges)):
+        return
     if edges.leases.all() or edges.leases.unreadable():
         return
     current = Path(edges.program.agent)
