@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 SPEC = ROOT / "experiments" / "matrix_gpu.toml"
 READY_S = 120.0
-RESTORE_S = 30.0  # what an orderly end takes: the engine as found starts once more
+RESTORE_S = 20.0  # what an orderly end takes: the engine as found starts once more
 LEFT_OUT = (".jsonl.gz", ".sqlite", "-wal", "-shm")
 
 
