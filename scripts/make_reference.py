@@ -23,14 +23,13 @@ from fleetctl.spec.experiment import (
     Experiment,
     Head,
     Jit,
-    Layer,
     Patch,
-    Ready,
     ToolcallSpec,
     VerdictSpec,
 )
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.matrix import Matrix
+from fleetctl.spec.ready import Layer, Ready
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- made by scripts/make_reference.py; edit the docstrings it is made from -->\n"

@@ -10,15 +10,15 @@ from fleetctl.spec.experiment import (
     Jit,
     Name,
     Patch,
-    Ready,
     ToolcallSpec,
     Trials,
-    Value,
     VerdictSpec,
     Workload,
     checked_flags,
 )
 from fleetctl.spec.quantities import Lease, Share
+from fleetctl.spec.ready import Ready
+from fleetctl.spec.value import Value
 
 LONGEST_SERIES = 1000
 LARGEST_SET = 64

@@ -5,28 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fleetctl.spec.quantities import Duration, Lease, Share, SystemText
+from fleetctl.spec.ready import Ready
+from fleetctl.spec.value import Value
 
 Verdict = Literal["eliminated", "reduced", "worse", "no_effect", "inconclusive", "invalid"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _MAX_SESSIONS = 1_000_000
 _FLAG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
-class Value(BaseModel):
-    """A frozen value that refuses keys it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Patch(Value):
@@ -280,51 +269,6 @@ class VerdictSpec(Value):
     target: Share = 0.01
     margin: Share | None = None
     alpha: Share = 0.05
-
-
-class Layer(Value):
-    """One layer of readiness.
-
-    Attributes:
-        deadline: how long it may take.
-        poll: how often it is asked; early polls come faster, so that a quick start is noticed.
-    """
-
-    deadline: Duration
-    poll: Duration
-
-
-class Ready(Value):
-    """Readiness in layers.
-
-    Attributes:
-        active: systemd says the unit is active and it does not loop.
-        port: something listens.
-        health: the health path answers 200.
-        completion: a real chat completion comes back, with the expected model id.
-        tool_call: also require a tool call that parses.
-        tool_call_layer: its deadline and poll; left out, those of the completion hold.
-        concurrent: also require this many completions at once.
-        concurrent_layer: likewise.
-        gpu_idle_mib: memory in use on each GPU must fall to this many MiB between stop and start,
-            within `stop`; left out, `nvidia-smi` is not asked.
-        progress: patterns with one number in parentheses, shown while waiting.
-        soak: how long the unit must stay up to count as started.
-        stop: how long its processes may take to end; one that stays is named, not killed.
-    """
-
-    active: Layer = Layer(deadline="60s", poll="1s")  # type: ignore[arg-type]
-    port: Layer = Layer(deadline="5m", poll="1s")  # type: ignore[arg-type]
-    health: Layer = Layer(deadline="5m", poll="5s")  # type: ignore[arg-type]
-    completion: Layer = Layer(deadline="5m", poll="3s")  # type: ignore[arg-type]
-    tool_call: bool = False
-    tool_call_layer: Layer | None = None
-    concurrent: int = Field(default=0, ge=0)
-    concurrent_layer: Layer | None = None
-    gpu_idle_mib: int | None = Field(default=None, ge=0)
-    progress: tuple[str, ...] = ()
-    soak: Duration = 1.0
-    stop: Duration = 90.0
 
 
 class Jit(Value):

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fleetctl.errors import InputError
-from fleetctl.spec.experiment import Value
 from fleetctl.spec.nearest import nearest
 from fleetctl.spec.quantities import Duration
+from fleetctl.spec.value import Value
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$")]

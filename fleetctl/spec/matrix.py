@@ -26,10 +26,8 @@ from fleetctl.spec.experiment import (
     Name,
     Observer,
     Patch,
-    Ready,
     ToolcallSpec,
     Trials,
-    Value,
     VerdictSpec,
     Workload,
     checked_flags,
@@ -42,6 +40,8 @@ from fleetctl.spec.generators import (
 )
 from fleetctl.spec.nearest import nearest
 from fleetctl.spec.quantities import Duration, Lease
+from fleetctl.spec.ready import Ready
+from fleetctl.spec.value import Value
 
 MOST_CELLS = 1024
 MOST_RUNS = 20_000

@@ -160,6 +160,13 @@ class RunFolder:
         line = json.dumps({"at_s": round(at_s, 3), "kind": kind, **facts}, ensure_ascii=False)
         append_line(self.path / "events.jsonl", line)
 
+    def record_numbered(self, at_s: float, kind: str, **facts: str) -> int:
+        """Append one event and return how many of its kind came before it, whatever clocks say."""
+        self.record(at_s, kind, **facts)
+        same = [event.facts for event in self.events() if event.kind == kind]
+        # others of this run may append at the same time
+        return len(same) - 1 - same[::-1].index(facts)
+
     def events(self) -> Iterator[Event]:
         """Yield the events in order; lines torn by a crash are passed over."""
         path = self.path / "events.jsonl"

@@ -30,8 +30,9 @@ from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, SearchLog
 from fleetctl.workflow.bisect_commits import build_on_all, commit_line, same_lines
 from fleetctl.workflow.bisect_ground import Build
-from fleetctl.workflow.bisect_loop import Key, Question, Searching, run_of_answer
-from fleetctl.workflow.bisect_run import known_at_start, opened, rate_priors, search_job, skipped
+from fleetctl.workflow.bisect_known import known_at_start, rate_priors
+from fleetctl.workflow.bisect_loop import Key, Question, run_of_answer
+from fleetctl.workflow.bisect_run import Outside, run_search, search_job, skipped
 from fleetctl.workflow.bisect_series import Content, Stack, read_changes, same_on_all
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges, Reached
@@ -150,20 +151,19 @@ def run_bisect(
         InputError: there is nothing to resume, or the commits can't be searched.
         FleetError: with the exit code that tells the state of the hosts.
     """
-    with opened(edges, inventory, asked.job, resume=resume) as (folder, site):
-        searching = Searching(
-            edges,
-            inventory,
-            folder,
-            asked.job,
-            site,
-            lambda held: _begin(folder, held, asked),
-            asked.spec.jit.reason if asked.spec.jit.share else "",
-        )
-        search = searching.run()
-        report = report_bisect(asked, search, folder)
-        folder.record(edges.clock.now_s(), "finished", ending=str(report.end.ending))
-        return report
+    return run_search(
+        Outside(edges, inventory, resume),
+        asked,
+        lambda folder, held: _begin(folder, held, asked),
+        lambda search, folder: _report_and_end(asked, search, folder),
+    )
+
+
+def _report_and_end(
+    asked: AskedBisect, search: BisectSearch, folder: RunFolder
+) -> tuple[BisectReport, str]:
+    report = report_bisect(asked, search, folder)
+    return report, str(report.end.ending)
 
 
 def _begin(folder: RunFolder, held: HeldSite, asked: AskedBisect) -> BisectSearch:

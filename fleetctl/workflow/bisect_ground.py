@@ -18,7 +18,7 @@ from fleetctl.plan.jit import ArmCaches, Cache, caches_in_use, caches_of
 from fleetctl.plan.patches import goals_of, target_paths
 from fleetctl.plan.planner import Plan, content_of, plan_host, sha256
 from fleetctl.spec.arms import Arm
-from fleetctl.spec.experiment import Ready
+from fleetctl.spec.ready import Ready
 from fleetctl.transaction.outcome import StagedFile
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.workflow.campaign_site import HeldSite

@@ -83,6 +83,7 @@ class Searching(Generic[S]):
         begin: makes the search from the held site, which is as found then.
         shared_because: why all builds use the host's caches of compiled kernels; empty where
             each gets its own.
+        has_changed: hosts were changed so far, whatever the site held now has seen.
     """
 
     edges: Edges
@@ -92,6 +93,7 @@ class Searching(Generic[S]):
     site: NamedSite
     begin: Callable[[HeldSite], S]
     shared_because: str = ""
+    has_changed: bool = field(default=False, init=False)
     _question: Question | None = field(default=None, init=False)
     _broken: int = field(default=0, init=False)
 
@@ -114,7 +116,10 @@ class Searching(Generic[S]):
                 with held_site(
                     self.edges, self.inventory, self.folder, self._bare_job(), self.site.name
                 ) as held:
-                    return self._ask_all(held)
+                    try:
+                        return self._ask_all(held)
+                    finally:
+                        self.has_changed |= held.has_changed
             except _BROKEN as error:
                 self._leave_out(error)
 

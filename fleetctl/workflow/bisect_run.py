@@ -1,30 +1,110 @@
-"""What bisecting and minimising share: the run's folder, resuming, and what is known beforehand."""
+"""What bisecting and minimising share: the run from end to end, its folder, and resuming."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from fleetctl.analysis.bisection_rates import OFTEN, RARE, RatePriors, rho_weights, told
-from fleetctl.analysis.history import pool
-from fleetctl.errors import InputError
-from fleetctl.spec.bisect import Bisect, BisectSpec, Minimize, MinimizeSpec
+from fleetctl.errors import ExitCode, FleetError, InputError, Interrupted, StoreError
+from fleetctl.spec.bisect import Bisect, Minimize
 from fleetctl.spec.inventory import Inventory
-from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder, list_runs, new_run_id
 from fleetctl.store.search_log import SearchLog
+from fleetctl.workflow.bisect_loop import S, Searching
 from fleetctl.workflow.bisect_series import Content
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.matrix_run import settle
 from fleetctl.workflow.site import NamedSite, named_sites
-from fleetctl.workflow.workloads import digest_of
 
-_KNOWN = "search.json"
+R = TypeVar("R")
+
+
+class AskedSearch(Protocol):
+    """A bisection or a minimisation, read and checked."""
+
+    @property
+    def spec(self) -> Bisect | Minimize:
+        """What was asked for."""
+        ...
+
+    @property
+    def job(self) -> Job:
+        """What each of its runs does."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Where a search runs.
+
+    Attributes:
+        resume: go on with the newest unfinished search of this very spec.
+    """
+
+    edges: Edges
+    inventory: Inventory
+    resume: bool
+
+
+def run_search(
+    outside: Outside,
+    asked: AskedSearch,
+    begin: Callable[[RunFolder, HeldSite], S],
+    report: Callable[[S, RunFolder], tuple[R, str]],
+) -> R:
+    """Search on the first site of the target, leave it as found, and return the report.
+
+    Args:
+        outside: the outside world.
+        asked: the search.
+        begin: makes its questions from the held site, which is as found then.
+        report: makes the report at the end, and the word for that end.
+
+    Raises:
+        InputError: there is nothing to resume.
+        FleetError: with the exit code that tells the state of the hosts.
+    """
+    edges, jit = outside.edges, asked.spec.jit
+    with opened(edges, outside.inventory, asked.job, resume=outside.resume) as (folder, site):
+        searching = Searching(
+            edges,
+            outside.inventory,
+            folder,
+            asked.job,
+            site,
+            partial(begin, folder),
+            jit.reason if jit.share else "",
+        )
+        with _told_what_is_kept(searching):
+            search = searching.run()
+            found, ending = report(search, folder)
+            folder.record(edges.clock.now_s(), "finished", ending=ending)
+        return found
+
+
+@contextmanager
+def _told_what_is_kept(searching: Searching[S]) -> Iterator[None]:
+    """Let an error tell how the hosts were left by the whole search, and what it has lost."""
+    resume = f"`fleetctl resume {searching.folder.run_id}`"
+    try:
+        yield
+    except FleetError as error:
+        if searching.has_changed and error.exit_code is ExitCode.REFUSED:
+            error.exit_code = ExitCode.FAILED_RESTORED
+        if isinstance(error, Interrupted):
+            error.next_step = f"{resume} goes on"
+        elif isinstance(error, StoreError):
+            kept = len(searching.log.answers())
+            error.why += f"; {kept} measured run(s) are kept, what came after them is lost"
+            error.next_step += f"; then {resume} goes on and gives the answer"
+        raise
 
 
 def search_job(
@@ -152,63 +232,6 @@ def _site(edges: Edges, inventory: Inventory, target: str, folder: RunFolder) ->
         edges.talk.say(f"searching on {found[0].name}, the first of {len(sites)} sites of {target}")
     folder.write_json("site.json", {"site": found[0].name})
     return found[0]
-
-
-@dataclass(frozen=True)
-class Known:
-    """What a search knew when it began; a resumed one knows the same.
-
-    Attributes:
-        labels: of the changes, in order.
-        rho: weights of the correlations inside runs, from A/A history.
-        ids: commit ids of the points; empty for a series.
-    """
-
-    labels: tuple[str, ...]
-    rho: tuple[float, ...]
-    ids: tuple[str, ...] = ()
-
-
-def known_at_start(
-    folder: RunFolder, held: HeldSite, labels: Sequence[str], ids: Sequence[str] = ()
-) -> Known:
-    """Return what the search knew at its start; written down the first time.
-
-    Raises:
-        InputError: a resumed search finds other changes than it began with.
-    """
-    if not folder.has(_KNOWN):
-        rho = _rho(folder, held)
-        folder.write_json(_KNOWN, {"labels": list(labels), "rho": list(rho), "ids": list(ids)})
-    told_before = folder.read_table(_KNOWN)
-    known = Known(*(tuple(told_before[name]) for name in ("labels", "rho", "ids")))
-    if (known.labels, known.ids) != (tuple(labels), tuple(ids)):
-        raise InputError(
-            "the list of changes is not the one that the search began with",
-            why=f"it had {len(known.labels)}, now there are {len(labels)}, or others",
-            next_step="bring the commits back, or start a new search without --resume",
-        )
-    return known
-
-
-def _rho(folder: RunFolder, held: HeldSite) -> tuple[float, ...]:
-    workload = held.job.workload
-    history = pool(
-        History(folder.path.parent).aa_records(),
-        host_class=held.plan.site.entry.host.host_class,
-        workload_sha256=digest_of(workload),
-    )
-    return rho_weights(history, workload.sessions)
-
-
-def rate_priors(spec: BisectSpec | MinimizeSpec, rho: tuple[float, ...]) -> RatePriors:
-    """Return what is believed about the rates beforehand."""
-    return RatePriors(
-        good=RARE if spec.good_rate is None else told(spec.good_rate),
-        bad=OFTEN if spec.bad_rate is None else told(spec.bad_rate),
-        smallest=spec.smallest_effect,
-        rho_weights=rho,
-    )
 
 
 def skipped(labels: Mapping[tuple[int, ...], str], log: SearchLog) -> tuple[tuple[str, str], ...]:

@@ -38,6 +38,7 @@ from fleetctl.workflow.ready import probe_of
 from fleetctl.workflow.restored import RestoredProof, prove_restored
 from fleetctl.workflow.settling import lease_mark
 from fleetctl.workflow.site import NamedSite, Site, check_layout, find_site
+from fleetctl.workflow.telling import machine_failed
 
 _SETTLE_POLL_S = 1.0
 _SETTLE_POLLS = 60
@@ -67,6 +68,11 @@ class HeldSite:
     def keepers(self) -> list[LeaseKeeper]:
         """The leases of the site's hosts."""
         return [one.keeper for one in self.prepared]
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the run later."""
+        return f"`fleetctl resume {self.folder.run_id}`"
 
     @property
     def arm(self) -> str:
@@ -189,6 +195,7 @@ def held_site(
     Raises:
         LeaseHeld: somebody else works there; the message names them.
         HostError: a host can't be reached.
+        StoreError: this machine can't keep what is measured.
         DriftError: it is not what spec and inventory say; nothing was changed.
         NotRestored: a host is not back.
         RestoreConflict: back, except files that somebody changed meanwhile.
@@ -229,16 +236,23 @@ def hold(edges: Edges, folder: RunFolder, job: Job, plan: SitePlan) -> Iterator[
         raise
     except FleetError as error:
         _leave(held)
-        if held.has_changed and error.exit_code is ExitCode.REFUSED:
-            error.exit_code = ExitCode.FAILED_RESTORED
-        raise
+        raise _after_changes(held, error) from error.__cause__
+    except OSError as error:
+        _leave(held)
+        raise _after_changes(held, machine_failed(error, resume=held.resume)) from error
     _leave(held)
+
+
+def _after_changes(held: HeldSite, error: FleetError) -> FleetError:
+    """Return an error whose exit code tells that hosts were changed, and are back."""
+    if held.has_changed and error.exit_code is ExitCode.REFUSED:
+        error.exit_code = ExitCode.FAILED_RESTORED
+    return error
 
 
 def _leave(held: HeldSite) -> None:
     """Wait for hosts that went away, restore them, and show that all are back."""
-    resume = f"`fleetctl resume {held.folder.run_id}`"
-    bring_back_late(held.edges, held.keepers, resume, PATIENCE_S)
+    bring_back_late(held.edges, held.keepers, held.resume, PATIENCE_S)
     if held.has_changed:
         held.prove_restored()
 

@@ -19,7 +19,7 @@ from fleetctl.serving.proof import (
     require,
 )
 from fleetctl.spec.arms import Arm, PatchContent
-from fleetctl.spec.experiment import Ready
+from fleetctl.spec.ready import Ready
 from fleetctl.transaction.code import CodeReport
 from fleetctl.transaction.snapshot import Process, UnitReport
 from fleetctl.workflow.edges import Edges, Reached

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleetctl.spec.arms import Arm, find_beside
-from fleetctl.spec.experiment import Experiment, Ready, Trials, Workload
+from fleetctl.spec.experiment import Experiment, Trials, Workload
 from fleetctl.spec.matrix import Matrix
+from fleetctl.spec.ready import Ready
 
 
 @dataclass(frozen=True)

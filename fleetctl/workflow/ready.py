@@ -11,7 +11,7 @@ from fleetctl.serving.layers import LayerPlan, ReadyPlan
 from fleetctl.serving.probe import TargetProbe
 from fleetctl.serving.readiness import Readiness, wait_until_ready
 from fleetctl.serving.target import Target
-from fleetctl.spec.experiment import Layer, Ready
+from fleetctl.spec.ready import Layer, Ready
 from fleetctl.transaction.snapshot import UnitReport
 from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.site import Site, address_of

@@ -33,7 +33,7 @@ from fleetctl.workflow.presence import PATIENCE_S, come_back, through_absences, 
 from fleetctl.workflow.ready import probe_of, wait_ready
 from fleetctl.workflow.restored import RestoredProof, prove_restored
 from fleetctl.workflow.settling import lease_mark
-from fleetctl.workflow.telling import gravest_of, tell
+from fleetctl.workflow.telling import gravest_of, machine_failed, tell
 
 _ATTEMPTS = 2
 # what is said of a failure before all hosts were seen to be as found
@@ -113,7 +113,7 @@ class SiteRun:
         except FleetError as error:
             failed = error
         except OSError as error:
-            failed = _machine_failed(error)
+            failed = machine_failed(error, resume=self._resume or "a new run")
             failed.__cause__ = error
         left = self._what_is_left(failed)
         if left:
@@ -300,11 +300,3 @@ class SiteRun:
 def _was_taken(error: FleetError | None) -> bool:
     """Tell whether somebody else works on a host by now: how it is, is theirs to say."""
     return isinstance(error, LeaseHeld) and error.exit_code is ExitCode.FAILED_RESTORED
-
-
-def _machine_failed(error: OSError) -> StoreError:
-    return StoreError(
-        "this machine could not go on with the run",
-        why=str(error),
-        next_step="see that its disk has room, then go on with `fleetctl resume`",
-    )

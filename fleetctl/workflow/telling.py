@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from fleetctl.errors import ExitCode, FleetError
+from fleetctl.errors import ExitCode, FleetError, StoreError
 from fleetctl.workflow.edges import Talk
 
 E = TypeVar("E", bound=FleetError)
@@ -44,3 +44,17 @@ def gravest_of(talk: Talk, errors: Sequence[E]) -> E:
 def utc(at_s: float) -> str:
     """Return a moment for people in any time zone."""
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def machine_failed(error: OSError, *, resume: str) -> StoreError:
+    """Return what to say where this machine, not a host, could not go on.
+
+    Args:
+        error: what its system said, such as that the disk is full.
+        resume: the command that goes on afterwards.
+    """
+    return StoreError(
+        "this machine could not go on with the run",
+        why=str(error),
+        next_step=f"see that its disk has room, then go on with {resume}",
+    )

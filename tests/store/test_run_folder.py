@@ -1,5 +1,7 @@
 """A run's folder survives crashes: events are whole lines, files are old or new."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from fleetctl.errors import InputError, StoreError
@@ -139,3 +141,18 @@ def test_a_run_that_still_goes_on_is_not_claimed_twice(run):
         pass
     with run.claimed():
         pass
+
+
+def test_events_are_counted_by_kind_also_by_several_at_once(run):
+    with ThreadPoolExecutor(4) as pool:
+        numbers = list(
+            pool.map(
+                lambda n: run.record_numbered(0.0, "measuring", trial=f"{n}"), map(str, range(12))
+            )
+        )
+    run.record(0.0, "trial", trial="0")
+
+    assert sorted(numbers) == list(range(12))
+    # a trial that is begun again after an interruption has the name of before
+    assert run.record_numbered(0.0, "measuring", trial="3") == 12
+    assert RunFolder(run.path).record_numbered(0.0, "measuring", trial="x") == 13

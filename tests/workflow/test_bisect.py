@@ -13,19 +13,10 @@ from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, Asked, SearchLog
 from fleetctl.workflow.bisect import BisectSearch, as_one_change, read_bisect, report_bisect
 from fleetctl.workflow.minimize import MinimizeSearch
+from tests.workflow.searches import facts
 
 ROOT = Path(__file__).parents[2]
 LABELS = tuple(f"c{k}" for k in range(1, 9))
-
-
-def facts(bad, sessions=40):
-    return {
-        "trial": "t", "arm": "a", "host": "h", "host_class": "c", "run_index": 0, "block": "",
-        "block_runs": 0, "started_s": 0.0, "wall_s": 1.0, "boot": "b", "corrupted": bad,
-        "counted": sessions, "infra": 0, "planned": sessions, "counts": {}, "line": "",
-        "exposure": {}, "lag_p99_ms": None, "concurrency_share": None, "patches": {},
-        "processes": [], "workload_sha256": "w",
-    }  # fmt: skip
 
 
 def measure(search, rate, unbuildable=()):

@@ -7,7 +7,7 @@ import pytest
 from fleetctl.errors import DriftError
 from fleetctl.plan.planner import sha256
 from fleetctl.spec.arms import Arm
-from fleetctl.spec.experiment import Ready
+from fleetctl.spec.ready import Ready
 from fleetctl.transaction.code import CodeReport
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.workflow.bisect_ground import Build, HostGround

@@ -1,77 +1,17 @@
 """A search on a site that now and then does not start, gives nothing usable, or is lost."""
 
-import contextlib
 from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.errors import ApplyFailed, DriftError, ExitCode, InputError, NotReady, NotRestored
-from fleetctl.spec.arms import Arm
-from fleetctl.spec.experiment import CommandSpec, Ready, Trials
-from fleetctl.store.campaign import CellResult
+from fleetctl.errors import ApplyFailed, ExitCode, InputError, NotReady, NotRestored
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import SearchLog
 from fleetctl.workflow import bisect_loop
-from fleetctl.workflow.bisect_ground import Build
-from fleetctl.workflow.bisect_loop import Question, Searching, unusable
+from fleetctl.workflow.bisect_loop import Searching, unusable
 from fleetctl.workflow.facts import TrialFacts
-from fleetctl.workflow.job import Job
 from fleetctl.workflow.site import NamedSite
-from tests.workflow.test_bisect import facts
-
-JOB = Job(
-    kind="bisect",
-    purpose="p",
-    target="a",
-    arms=(),
-    workload=CommandSpec(kind="command", argv=("x",)),
-    trials=Trials(),
-    ready=Ready(),
-    lease_s=60.0,
-)
-
-
-class Site:
-    """Hosts on which each build does what `behaviour` says: raise, or give these facts."""
-
-    def __init__(self, behaviour) -> None:
-        self.behaviour = behaviour
-        self.taken = 0
-        self.measured: list[tuple[str, int, int]] = []
-        self.plan = SimpleNamespace(site="site")
-
-    @contextlib.contextmanager
-    def held(self, *_):
-        self.taken += 1
-        yield self
-
-    def measure(self, run, _job):
-        self.measured.append((run.arm, run.run, run.attempt))
-        found = self.behaviour(run)
-        if isinstance(found, Exception):
-            raise found
-        return CellResult(run.id, run.digest, "a", "", f"trials/{len(self.measured)}", found)
-
-
-class Asks:
-    """A search that wants each of some builds once."""
-
-    def __init__(self, *keys, unfit=(), must_work=()) -> None:
-        self.keys = keys
-        self.unfit = unfit
-        self.must_work = must_work
-
-    def next(self, answers, unbuildable):
-        done = {answered.asked.key for answered in answers} | set(unbuildable)
-        left = [key for key in self.keys if key not in done]
-        if not left:
-            return None
-        return Question(left[0], f"build {left[0][0]}", must_work=left[0] in self.must_work)
-
-    def build(self, question):
-        if question.key in self.unfit:
-            raise DriftError("it does not fit", why="", next_step="")
-        return Build(Arm(question.build))
+from tests.workflow.searches import JOB, Asks, Site, facts, failed
 
 
 @pytest.fixture
@@ -97,10 +37,6 @@ def run(tmp_path, monkeypatch):
         return site, searching, SearchLog(folder)
 
     return start
-
-
-def failed(kind=NotReady, code=ExitCode.FAILED_RESTORED):
-    return kind("it did not start", why="no kernel", next_step="", exit_code=code)
 
 
 def test_every_build_is_measured_under_one_lease(run):

@@ -6,14 +6,24 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.clock import SystemClock
-from fleetctl.errors import ConnectionLost, DriftError, Interrupted, LeaseHeld, NotReady
+from fleetctl.errors import (
+    ConnectionLost,
+    DriftError,
+    ExitCode,
+    Interrupted,
+    LeaseHeld,
+    NotReady,
+    NotRestored,
+    StoreError,
+)
 from fleetctl.spec.experiment import Trials
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow import campaign_site
-from fleetctl.workflow.campaign_site import HeldSite, trial_name
+from fleetctl.workflow.campaign_site import HeldSite, hold, trial_name
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.stopping import Stop, StoppableClock
 from tests.contracts.cell_queue import cell_run
+from tests.fakes.leaving_host import LeavingHost
 
 LOST = ConnectionLost("h1 went away", why="", next_step="")
 
@@ -171,3 +181,42 @@ def test_a_host_that_changed_between_plan_and_lease_is_not_measured(monkeypatch)
     monkeypatch.setattr(campaign_site, "look", lambda *_: {"/s.sh": now})
     with pytest.raises(DriftError, match="h1 changed while it was planned"):
         campaign_site._check_as_found(plan)
+
+
+def fill_the_disk(edges, tmp_path, host) -> None:
+    """Hold a host, change it, and meet a full disk of this machine in the trial."""
+    folder = RunFolder.create(tmp_path, "r", {})
+    planned = SimpleNamespace(reached=host, plans={}, wanted={}, within=(), own_flags={})
+    plan = SimpleNamespace(site=None, arms={}, hosts=(planned,))
+    with hold(edges, folder, SimpleNamespace(purpose="p", lease_s=60.0), plan) as site:
+        site.has_changed = True
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_in_a_trial_leaves_hosts_that_were_shown_to_be_back(
+    edges, tmp_path, monkeypatch
+):
+    host, proven = LeavingHost("h1"), []
+
+    def prove(site):
+        proven.append(site)
+
+    monkeypatch.setattr(campaign_site, "_check_as_found", lambda _: None)
+    monkeypatch.setattr(HeldSite, "prove_restored", prove)
+
+    with pytest.raises(StoreError, match="No space left") as told:
+        fill_the_disk(edges, tmp_path, host)
+
+    assert told.value.exit_code is ExitCode.FAILED_RESTORED
+    assert "`fleetctl resume r`" in told.value.next_step
+    assert host.lease is None
+    assert len(proven) == 1
+
+
+def test_a_full_disk_hides_no_host_that_is_not_back(edges, tmp_path, monkeypatch):
+    host = LeavingHost("h1")
+    monkeypatch.setattr(campaign_site, "_check_as_found", lambda _: host.leave())
+    edges.stop.ask("nobody waits for it")
+
+    with pytest.raises(NotRestored, match="h1 can't be reached"):
+        fill_the_disk(edges, tmp_path, host)
