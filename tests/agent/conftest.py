@@ -1,4 +1,4 @@
-"""A host that is a plain directory: a tree with everything that is hard to bring back."""
+"""Hosts for tests of the agent: a directory full of what is hard to bring back, or one of a lab."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from fleetctl.transaction.image import ABSENT
 from fleetctl.transaction.lease import LeaseRequest
 from fleetctl.transaction.outcome import Applied
 from fleetctl.transaction.step import MakeDirectory, RemoveFile, Step, WriteFile
+from tests.agent.lab_host import Host, connect_host
 
 OLD_MODULE = b"VALUE = 'old'\n"
 NEW_MODULE = b"VALUE = 'new'\n"
@@ -215,3 +217,32 @@ def _command_lines() -> list[str]:
         except OSError:
             continue
     return lines
+
+
+@pytest.fixture
+def host_of_each_kind(lab_of_each_kind) -> Iterator[Host]:
+    """lab-1 of each kind of lab; at the end it must be as it was, with nothing left behind."""
+    yield from _borrowed(connect_host(lab_of_each_kind.lab, "lab-1"))
+
+
+@pytest.fixture
+def host(lab_hosts) -> Iterator[Host]:
+    """lab-1 of the best kind; at the end it must be as it was, with nothing left behind."""
+    yield from _borrowed(connect_host(lab_hosts.lab, "lab-1"))
+
+
+def _borrowed(host: Host) -> Iterator[Host]:
+    before = host.look()
+    yield host
+    assert host.look() == before
+    assert not host.held()
+    host.agent.forget()
+    host.agent.transport.close()
+
+
+@pytest.fixture
+def systemd_host(host) -> Host:
+    """A host with a systemd of its own."""
+    if not host.shell("ls -d /run/systemd/system 2>/dev/null").strip():
+        pytest.skip("this machine permits no hosts with systemd")
+    return host

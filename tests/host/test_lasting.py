@@ -15,7 +15,7 @@ from fleetctl.errors import ConnectionLost, HostUnreachable
 from fleetctl.host.endpoint import Backend, Endpoint
 from fleetctl.host.lasting import LastingTransport
 from fleetctl.host.shell import ShellTransport
-from tests.contracts.transport import echo_server, read_all
+from tests.contracts.transport_forward import echo_server, read_all
 from tests.host.processes import descendants, pid_in, signal_all, wait_until
 from tests.host.sshd import Sshds
 

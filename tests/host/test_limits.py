@@ -28,7 +28,7 @@ from fleetctl.host.supervisor import Call
 from fleetctl.host.transport import Completed
 from fleetctl.lab import Kind
 from tests.conftest import RunningLab
-from tests.contracts.transport import echo_server
+from tests.contracts.transport_forward import echo_server
 from tests.host.processes import descendants, is_running, pid_in, signal_all, wait_until
 from tests.host.sshd import Sshd, Sshds
 
