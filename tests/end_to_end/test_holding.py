@@ -7,6 +7,7 @@ import time
 import pytest
 
 from fleetctl.errors import ExitCode
+from tests.host.processes import processes_with, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -36,28 +37,39 @@ def test_ctrl_c_at_any_moment_restores_the_host(person, untouched, moment, numbe
     untouched()
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_the_host_restores_itself(person, untouched, lab_hosts):
+def programs_of(person) -> list[int]:
+    """Return the processes of a person's workload."""
+    return processes_with(str(person.folder / "trial.py"))
+
+
+def start_long(person) -> subprocess.Popen[str]:
+    """Start a run with a short lease, and wait until its workload is under way."""
     spec = person.spec(FLAG, trial_s=30.0)
     spec.write_text('lease = "8s"\n' + spec.read_text())
     process = person.start("run", spec)
-    person.wait_for(process, "deployed")
+    person.wait_for(process, "measuring")
+    wait_until(lambda: programs_of(person) != [])
+    return process
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_host_restores_itself(person, untouched):
+    process = start_long(person)
 
     code, said = person.interrupt(process, signal.SIGHUP, signal.SIGINT)
 
     assert code == ExitCode.INTERRUPTED
     assert "dead-man" in said
+    wait_until(lambda: programs_of(person) == [])
     wait_until_free(person)
     untouched()
 
 
 def test_a_killed_controller_leaves_a_host_that_restores_itself(person, untouched):
-    spec = person.spec(FLAG, trial_s=30.0)
-    spec.write_text('lease = "8s"\n' + spec.read_text())
-    process = person.start("run", spec)
-    person.wait_for(process, "deployed")
+    process = start_long(person)
     process.kill()
     process.communicate()
 
+    wait_until(lambda: programs_of(person) == [])
     wait_until_free(person)
     untouched()
 

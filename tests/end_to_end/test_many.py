@@ -5,41 +5,16 @@ import json
 import pytest
 
 from fleetctl.errors import ExitCode
+from tests.end_to_end.fleets import DIFF, KEYS, matrix_toml
 
 pytestmark = pytest.mark.lab
 
-MATRIX = """
-[experiment]
-name = "m"
-target = "lab-1"
-[matrix]
-baseline = {{ diff = "off", keys = "bf16" }}
-[[factor]]
-name = "diff"
-observer = true
-[[factor.level]]
-name = "off"
-env = {{ SGLANG_DSV4_GE_DIFF = "0" }}
-[[factor.level]]
-name = "on"
-env = {{ SGLANG_DSV4_GE_DIFF = "1" }}
-[[factor]]
-name = "keys"
-[[factor.level]]
-name = "bf16"
-[[factor.level]]
-name = "fp8"
-env = {{ SGLANG_DSV4_BF16_INDEX_K = "0" }}
-{rest}
-"""
+# fp8 is what differs from the host as found
+MATRIX = matrix_toml("lab-1", observers=("diff",), diff=DIFF, keys={"bf16": {}, "fp8": KEYS["fp8"]})
 
 
 def test_a_matrix_measures_every_cell_and_leaves_the_host_as_found(person, untouched):
-    rest = person.spec().read_text().partition("[workload]")
-    spec = person.folder / "matrix.toml"
-    spec.write_text(MATRIX.format(rest=rest[1] + rest[2]))
-
-    done = person.run("matrix", spec, "--json", deadline_s=180)
+    done = person.run("matrix", person.matrix(MATRIX), "--json", deadline_s=180)
 
     assert done.returncode == ExitCode.OK, done.stderr
     cells = {tuple(sorted(cell["levels"].items())) for cell in json.loads(done.stdout)["cells"]}

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 from fleetctl.errors import ExitCode
 from fleetctl.lab import Kind
 from tests.conftest import RunningLab
+from tests.end_to_end.fleets import KEYS, OVERLAP, Level, Person, matrix_toml
 
 pytestmark = pytest.mark.lab
 
@@ -34,73 +35,29 @@ bad = sum(dice.random() < (0.4 if bf16 and overlaps else 0.02) for _ in range(40
 pathlib.Path(os.environ["FLEETCTL_RESULT"]).write_text(json.dumps(
     {"sessions": 400, "counts": {"leak": bad, "done": 400 - bad}}))
 """
-MATRIX = """
-[experiment]
-name = "m"
-target = "decode"
-[matrix]
-baseline = {{ keys = "bf16", overlap = "on" }}
-interactions = [["keys", "overlap"]]
-per_machine = 2
-[[factor]]
-name = "keys"
-[[factor.level]]
-name = "bf16"
-env = {{ SGLANG_DSV4_BF16_INDEX_K = "1" }}
-[[factor.level]]
-name = "fp8"
-env = {{ SGLANG_DSV4_BF16_INDEX_K = "0" }}
-[[factor]]
-name = "overlap"
-[[factor.level]]
-name = "on"
-env = {{ SGLANG_OPT_USE_MULTI_STREAM_OVERLAP = "1" }}
-[[factor.level]]
-name = "off"
-env = {{ SGLANG_OPT_USE_MULTI_STREAM_OVERLAP = "0" }}
-[workload]
-kind = "command"
-sessions = 400
-argv = ["{python}", "{trial}"]
-[trials]
-runs = 1
-[ready]
-soak = "200ms"
-"""
+RULES = 'interactions = [["keys", "overlap"]]\nper_machine = 2'
 
 
 @dataclass
-class Operator:
+class Operator(Person):
     """Somebody who runs a matrix on two hosts made of processes."""
 
-    folder: Path
     running: RunningLab
 
     @property
     def hosts(self) -> tuple[str, ...]:
         return tuple(host.name for host in self.running.lab.hosts)
 
-    def spec(self, text: str = MATRIX) -> Path:
-        (self.folder / "trial.py").write_text(TRIAL)
+    def spec_of(self, target: str = "decode", *, keys: Mapping[str, Level] = KEYS) -> Path:
+        trial = self.folder / "trial.py"
+        trial.write_text(TRIAL)
         path = self.folder / "matrix.toml"
-        path.write_text(text.format(python=sys.executable, trial=self.folder / "trial.py"))
-        return path
-
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "fleetctl", *map(str, words)],
-            cwd=self.folder,
-            env={**os.environ, "FLEETCTL_INVENTORY": str(self.running.inventory)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        workload = f'kind = "command"\nsessions = 400\nargv = ["{sys.executable}", "{trial}"]'
+        path.write_text(
+            matrix_toml(target, rules=RULES, keys=keys, overlap=OVERLAP)
+            + f'[workload]\n{workload}\n[trials]\nruns = 1\n[ready]\nsoak = "200ms"\n'
         )
-
-    def run(self, *words: str | Path) -> tuple[int, str, str]:
-        process = self.start(*words)
-        out, said = process.communicate(timeout=240)
-        return process.returncode, out, said
+        return path
 
     def wait_until_counted(self, process: subprocess.Popen[str], runs: int) -> None:
         """Wait until so many cell runs have been counted in the newest run."""
@@ -149,14 +106,14 @@ def two_hosts(labs, permitted_kinds):
 def operator(two_hosts, tmp_path):
     for host in two_hosts.lab.hosts:
         two_hosts.wait_until_active(host.name)
-    return Operator(tmp_path, two_hosts)
+    return Operator(tmp_path, two_hosts.inventory, two_hosts)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.soak
 def test_a_matrix_survives_two_kills_and_a_power_cut_and_names_what_matters(operator):
     before = operator.as_found()
-    words: tuple[str | Path, ...] = ("matrix", operator.spec())
+    words: tuple[str | Path, ...] = ("matrix", operator.spec_of())
     for counted in (1, 2):
         process = operator.start(*words)
         operator.wait_until_counted(process, counted)
@@ -181,17 +138,17 @@ def test_a_matrix_survives_two_kills_and_a_power_cut_and_names_what_matters(oper
 
 
 def test_a_plan_changes_nothing_and_levels_that_are_equal_on_a_host_are_refused(operator):
-    one_host = MATRIX.replace('target = "decode"', 'target = "lab-1"')
-    same = one_host.replace('SGLANG_DSV4_BF16_INDEX_K = "0"', 'SGLANG_DSV4_TRITON_INDEXER = "0"')
+    # the service has this flag at 0 as it is found, and bf16 keys
+    same = {"bf16": KEYS["bf16"], "fp8": {"SGLANG_DSV4_TRITON_INDEXER": "0"}}
     before = operator.as_found("lab-1")
 
-    code, told, _ = operator.run("plan", operator.spec(one_host))
-    assert code == ExitCode.OK
-    assert "4 cells, 4 runs on 1 site." in told
-    assert "lab-1: " in told
+    planned = operator.run("plan", operator.spec_of("lab-1"))
+    assert planned.returncode == ExitCode.OK
+    assert "4 cells, 4 runs on 1 site." in planned.stdout
+    assert "lab-1: " in planned.stdout
 
-    code, _, said = operator.run("matrix", operator.spec(same))
-    assert code == ExitCode.REFUSED
-    assert "two cells are equal on lab-1" in said
+    refused = operator.run("matrix", operator.spec_of("lab-1", keys=same))
+    assert refused.returncode == ExitCode.REFUSED
+    assert "two cells are equal on lab-1" in refused.stderr
     assert not (operator.folder / "runs").exists()
     assert operator.as_found("lab-1") == before

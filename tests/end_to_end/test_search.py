@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.errors import ExitCode
 from fleetctl.lab import Kind
-from tests.end_to_end.conftest import Person
+from tests.end_to_end.fleets import Person
 
 pytestmark = pytest.mark.lab
 

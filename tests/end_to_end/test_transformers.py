@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import ExitCode
-from tests.end_to_end.conftest import Person
+from tests.end_to_end.fleets import Person
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak]
 

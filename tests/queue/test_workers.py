@@ -15,38 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import ExitCode
-from tests.end_to_end.conftest import EVERYTHING, LEFTOVERS, Person
-
-MATRIX = """
-lease = "6s"
-[experiment]
-name = "queued"
-target = "decode"
-
-[matrix]
-baseline = {{ ge = "off", keys = "bf16" }}
-
-[[factor]]
-name = "ge"
-[[factor.level]]
-name = "off"
-env = {{ SGLANG_DSV4_GE_DIFF = "0" }}
-[[factor.level]]
-name = "on"
-env = {{ SGLANG_DSV4_GE_DIFF = "1" }}
-
-[[factor]]
-name = "keys"
-[[factor.level]]
-name = "bf16"
-env = {{ SGLANG_DSV4_BF16_INDEX_K = "1" }}
-[[factor.level]]
-name = "patched"
-[[factor.level.patch]]
-source = "{patch}"
-module = "serve.dsv4.indexer"
-{rest}
-"""
+from tests.end_to_end.fleets import DIFF, EVERYTHING, KEYS, LEFTOVERS, Person, matrix_toml
 
 
 @dataclass(frozen=True)
@@ -62,10 +31,9 @@ class Fleet:
 
     def matrix(self, *, runs: int, trial_s: float) -> Path:
         patch = self.controller.payload("mine.py", 'NAME = "mine"\n')
-        rest = self.controller.spec(runs=runs, trial_s=trial_s).read_text().partition("[workload]")
-        path = self.controller.folder / "matrix.toml"
-        path.write_text(MATRIX.format(patch=patch, rest=rest[1] + rest[2]))
-        return path
+        keys = {"bf16": KEYS["bf16"], "patched": patch}
+        text = matrix_toml("decode", name="queued", head='lease = "6s"', ge=DIFF, keys=keys)
+        return self.controller.matrix(text, runs=runs, trial_s=trial_s)
 
     def follow(self, *words: object) -> subprocess.Popen[str]:
         options = ("--queue", self.url, "--json")
