@@ -48,6 +48,20 @@ EXIT_CODES = {
     ExitCode.INTERRUPTED: "stopped by the operator; the message says what state the hosts are in",
 }
 
+JSON_ERRORS = """## Errors with `--json`
+
+With `--json` stdout holds exactly one JSON document, also when a command fails; the exit code is
+the same, and stderr tells the error to people all the same. An error is one line:
+
+    {"error": {"kind": "InputError", "what": "…", "why": "…", "next_step": "…", "exit_code": 3}}
+
+`kind` is the class in `fleetctl/errors.py`, or `UsageError` (2) for a wrong command line. A refused
+edit has its `code` and `line` as well, a conflict its files in `conflicts`. A command that measured
+before it failed prints its report with the same `error` in it; commands that ask several hosts
+print a list in which each host has an `answer` or an `error`. `classify` lists what it could not
+read in `not_understood` beside what it could.
+"""
+
 
 def spec_page() -> str:
     """Return the page of experiments and matrices."""
@@ -76,9 +90,8 @@ def exit_code_page() -> str:
     """Return the page of exit codes."""
     rows = [f"| {int(code)} | `{code.name}` | {EXIT_CODES[code]} |" for code in ExitCode]
     head = ["| code | name | meaning |", "| --- | --- | --- |"]
-    return "\n".join(
-        [MADE, "# Exit codes\n", "A run that rolled back never exits 0.\n", *head, *rows, ""]
-    )
+    first = "A run that rolled back never exits 0.\n"
+    return "\n".join([MADE, "# Exit codes\n", first, *head, *rows, "", JSON_ERRORS])
 
 
 def command_page() -> str:

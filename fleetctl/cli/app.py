@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -33,8 +33,25 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        from fleetctl.cli.data import print_lines
+
+        print_lines([f"fleetctl {version('fleetctl')}"])
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and end."
+        ),
+    ] = False,
+) -> None:
     """Declarative experiments on the GPU hosts that serve language models."""
 
 

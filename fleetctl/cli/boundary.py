@@ -1,4 +1,4 @@
-"""Where errors become messages and exit codes."""
+"""Where errors become messages, JSON documents and exit codes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
 
 import typer
 
-from fleetctl.cli.data import forget_reader
-from fleetctl.errors import ExitCode, FleetError
+from fleetctl.cli.data import forget_reader, print_json
+from fleetctl.errors import EditRefused, ExitCode, FleetError, Interrupted
 
 REPORT_A_BUG = "this is a bug in fleetctl; please report it with the traceback above"
 
@@ -19,26 +21,92 @@ REPORT_A_BUG = "this is a bug in fleetctl; please report it with the traceback a
 _USAGE_ERROR = typer.BadParameter.__mro__[2]
 
 
+class ToldAsJson(Exception):
+    """Carries an error that stands in the JSON document which its command printed already."""
+
+    def __init__(self, error: FleetError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def run_guarded(app: Callable[..., object]) -> int:
-    """Run the application and return its exit code; every error is printed once, on stderr."""
+    """Run the application and return its exit code.
+
+    Every error is printed once on stderr; with `--json` it is the one document on stdout, too.
+    """
     try:
-        result = app(standalone_mode=False)
-    except FleetError as error:
-        print_error(error)
-        return int(error.exit_code)
+        result = app(standalone_mode=False, prog_name="fleetctl")
     except typer.Exit as ended:
         return ended.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        say("interrupted")
-        return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         forget_reader()
         return int(ExitCode.OK)
     except SystemExit as ended:
         return _ended(ended)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug must not look like a verdict
-        return _usage_or_bug(error)
+    except ToldAsJson as told:
+        print_error(told.error)
+        return int(told.error.exit_code)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last line of defence: a bug must not look like a verdict
+        document = _tell(error)
+        if _asks_for_json(sys.argv):
+            _print_document(document)
+        return int(document["exit_code"])
     return result if isinstance(result, int) else int(ExitCode.OK)
+
+
+def _asks_for_json(argv: list[str]) -> bool:
+    """Whether a command line has `--json` as an option, also one that could not be parsed."""
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    return "--json" in options[1:]
+
+
+def _print_document(error: dict[str, Any]) -> None:
+    with contextlib.suppress(FleetError):  # stdout is full: stderr and the exit code have told it
+        print_json({"error": error}, is_short=True)
+
+
+def _tell(error: BaseException) -> dict[str, Any]:
+    """Say on stderr what ended the command, and return it as data."""
+    if isinstance(error, FleetError):
+        print_error(error)
+        return error_as_json(error)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        say("interrupted")
+        return error_as_json(Interrupted("interrupted", why="", next_step=""))
+    if isinstance(error, _USAGE_ERROR):
+        with contextlib.suppress(OSError, ValueError):  # nobody listens: the exit code still speaks
+            error.show()  # type: ignore[attr-defined]
+        return _usage_as_json(error)
+    traceback.print_exception(error)
+    say("error: internal error", "", f"hint: {REPORT_A_BUG}")
+    why = f"{type(error).__name__}: {error}"
+    return _plain("InternalError", "internal error", why, REPORT_A_BUG, ExitCode.INTERNAL)
+
+
+def _usage_as_json(error: Any) -> dict[str, Any]:  # noqa: ANN401 - typer exports no type for it
+    command = error.ctx.command_path if error.ctx else "fleetctl"
+    what = error.format_message()
+    return _plain("UsageError", what, "", f"{command} --help", ExitCode.USAGE)
+
+
+def _plain(kind: str, what: str, why: str, next_step: str, code: ExitCode) -> dict[str, Any]:
+    told = {"kind": kind, "what": what, "why": why, "next_step": next_step}
+    return {**told, "exit_code": int(code)}
+
+
+def error_as_json(error: FleetError) -> dict[str, Any]:
+    """Return an error as it stands in JSON documents.
+
+    `kind` is its class in `fleetctl.errors`. A refused edit has its `code` and `line` as well, and
+    a conflict the files in `conflicts`.
+    """
+    kind = type(error).__name__
+    found = _plain(kind, error.what, error.why, error.next_step, error.exit_code)
+    if isinstance(error, EditRefused):
+        found |= {"code": error.code, "line": error.line}
+    if conflicts := getattr(error, "conflicts", ()):
+        found["conflicts"] = [asdict(conflict) for conflict in conflicts]
+    return found
 
 
 def _ended(ended: SystemExit) -> int:
@@ -50,16 +118,6 @@ def _ended(ended: SystemExit) -> int:
         forget_reader()
         return int(ExitCode.OK)
     return ended.code if isinstance(ended.code, int) else int(ExitCode.INTERNAL)
-
-
-def _usage_or_bug(error: Exception) -> int:
-    if isinstance(error, _USAGE_ERROR):
-        with contextlib.suppress(OSError, ValueError):  # nobody listens: the exit code still speaks
-            error.show()  # type: ignore[attr-defined]
-        return int(ExitCode.USAGE)
-    traceback.print_exception(error)
-    say("error: internal error", "", f"hint: {REPORT_A_BUG}")
-    return int(ExitCode.INTERNAL)
 
 
 def print_error(error: FleetError) -> None:

@@ -104,13 +104,14 @@ def _known(request: Path | None, truth: Path | None) -> Known:
     from fleetctl.errors import InputError
     from fleetctl.trial.conversation import Known, truth_from_json
     from fleetctl.trial.events import Truth
+    from fleetctl.trial.reasons import in_words
 
     try:
         found = truth_from_json(json.loads(_read(str(truth)))) if truth else Truth()
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise InputError(
             f"not a planted truth: {truth}",
-            why=str(error),
+            why=in_words(error),
             next_step='write for example {"tool": "lookup_order", "arguments": {"order_id": "…"}}',
         ) from error
     return Known(_read(str(request)) if request else "", found)
@@ -135,8 +136,21 @@ def _read_all(
         except FleetError as error:
             damaged.append((name, error))
     if damaged and not judged:
-        raise damaged[0][1]
+        raise _nothing_read(damaged)
     return judged, damaged
+
+
+def _nothing_read(damaged: list[tuple[str, FleetError]]) -> FleetError:
+    """Return the one error of a command that could read none of its files; it names them all."""
+    from fleetctl.errors import InputError
+
+    if len(damaged) == 1:
+        return damaged[0][1]
+    return InputError(
+        f"none of {len(damaged)} files could be classified",
+        why="\n       ".join(f"{error.what}: {error.why}" for _, error in damaged),
+        next_step=damaged[0][1].next_step,
+    )
 
 
 def _conversations(name: str, known: Known) -> Iterator[SessionRecord]:

@@ -19,9 +19,10 @@ def print_lines(lines: Iterable[str]) -> None:
     _print("".join(f"{line}\n" for line in lines))
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document."""
-    _print(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+def print_json(value: object, *, is_short: bool = False) -> None:
+    """Print one JSON document; a short one is a single line."""
+    indent = None if is_short else 1
+    _print(json.dumps(value, indent=indent, ensure_ascii=False, default=str) + "\n")
 
 
 def _print(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from fleetctl.cli.options import AsJson
-from fleetctl.errors import EditRefused, ExitCode, InputError
+from fleetctl.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from fleetctl.environment.local import LocalEdit
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILE] [NAME=VALUE...]", help="The file (not with --unit), then flags."
+        metavar="[FILE] [NAME=VALUE...]",
+        help="A file of this machine (not with --unit), then flags.",
     ),
 ]
 Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Take NAME away.")]
@@ -54,26 +55,25 @@ def edit(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
 ) -> int:
     """Give a service's server exact flags: in a script, an env file, or through a unit.
 
-    Only the bytes that matter change; where that can't be done exactly, nothing is
-    changed and the reason is said (exit code 3).
+    FILE and the unit are this machine's; `fleetctl run` edits those of hosts. Only the bytes
+    that matter change; where that can't be done exactly, nothing is changed and the reason is
+    said (exit code 3).
     """
+    from fleetctl.cli.boundary import say
     from fleetctl.environment.local import edit_local_file, edit_local_unit, write_edits
 
     given = list(arguments or [])
-    try:
-        if unit is None:
-            file = _file(given)
-            wanted = wanted_edits(given[1:], unset or [], edits)
-            found = edit_local_file(file, wanted)
-        else:
-            wanted = wanted_edits(given, unset or [], edits)
-            found = edit_local_unit(root, unit, wanted, user=_is_user(scope))
-        if not dry_run:
-            write_edits(found)
-    except EditRefused as error:
-        if not as_json:
-            raise
-        return _print_refusal(error)
+    if unit is None:
+        file = _file(given)
+        wanted = wanted_edits(given[1:], unset or [], edits)
+        found = edit_local_file(file, wanted)
+    else:
+        wanted = wanted_edits(given, unset or [], edits)
+        found = edit_local_unit(root, unit, wanted, user=_is_user(scope))
+    for line in likely_mistyped(wanted, found):
+        say(f"note: {line}")
+    if not dry_run:
+        write_edits(found)
     _print_edits(found, dry_run, as_json)
     return int(ExitCode.OK)
 
@@ -88,13 +88,36 @@ def root() -> None:
 
 
 def _file(given: list[str]) -> Path:
+    example = "fleetctl env edit serve.sh NAME=VALUE, with a file of this machine"
     if not given:
         raise InputError(
             "no file is named",
             why="without --unit, the first argument is the file to edit",
-            next_step="fleetctl env edit serve.sh NAME=VALUE",
+            next_step=example,
         )
-    return Path(given[0])
+    path = Path(given[0])
+    if "=" in given[0] and not path.exists():
+        raise InputError(
+            "no file is named",
+            why=f"without --unit, the first argument is the file to edit, and `{given[0]}` is none",
+            next_step=example,
+        )
+    return path
+
+
+def likely_mistyped(
+    wanted: Mapping[str, str | None], edits: tuple[LocalEdit, ...]
+) -> Iterator[str]:
+    """Yield a line for each name that the files did not hold while they hold one very like it."""
+    import re
+
+    from fleetctl.spec.nearest import SURELY_MISTYPED, nearest
+
+    old = b"\n".join(edit.old or b"" for edit in edits).decode("utf-8", "replace")
+    known = set(re.findall(r"\b([A-Za-z_][A-Za-z0-9_]*)=", old))
+    for name in wanted:
+        if name not in known and (hint := nearest(name, known, cutoff=SURELY_MISTYPED)):
+            yield f"nothing has set {name} so far{hint}"
 
 
 def _is_user(scope: str) -> bool:
@@ -115,14 +138,15 @@ def wanted_edits(pairs: list[str], unset: list[str], path: Path | None) -> Mappi
     """
     import json
 
+    from fleetctl.trial.reasons import in_words
+
     edits: dict[str, str | None] = {}
     items: list[tuple[str, str | None]] = []
     if path is not None:
         try:
             loaded = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            raise _bad_edits(str(path), said) from error
+            raise _bad_edits(str(path), in_words(error)) from error
         if not isinstance(loaded, dict):
             raise _bad_edits(str(path), "it is no object of names and values")
         items += list(loaded.items())
@@ -150,22 +174,6 @@ def _bad_edits(what: str, why: str) -> InputError:
         why=why,
         next_step='NAME=VALUE, --unset NAME, or --edits with {"NAME": "value", "OTHER": null}',
     )
-
-
-def _print_refusal(error: EditRefused) -> int:
-    import json
-
-    from fleetctl.cli.data import print_lines
-
-    refusal = {
-        "error": error.code,
-        "what": error.what,
-        "why": error.why,
-        "line": error.line,
-        "next_step": error.next_step,
-    }
-    print_lines([json.dumps(refusal, ensure_ascii=False)])
-    return int(error.exit_code)
 
 
 def _print_edits(found: tuple[LocalEdit, ...], dry_run: bool, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath
 
 if TYPE_CHECKING:
+    from fleetctl.environment.explain import FlagOrigin
     from fleetctl.workflow.edges import Reached
 
 
@@ -32,15 +34,27 @@ def show(
 
     console = Console()
     fleet = the_inventory(inventory, console)
-
-    def one(found: Reached) -> None:
-        origins = explain_flags(found, tuple(names or ()))
-        if as_json:
-            print_json({"host": found.name, "flags": origins_as_json(origins)})
-            return
-        print_lines([f"{found.name}: {found.host.unit}", *render_origins(origins)])
-
+    told = []
     with edges(DEFAULT_RUNS, console) as outside, reached(outside, fleet, host) as hosts:
         for found in hosts:
-            one(found)
+            origins = explain_flags(found, tuple(names or ()))
+            told.append({"host": found.name, "flags": origins_as_json(origins)})
+            if not as_json:
+                print_lines([f"{found.name}: {found.host.unit}", *render_origins(origins)])
+            for line in _likely_mistyped(found, origins):
+                console.say(f"note: {found.name}: {line}")
+    if as_json:
+        print_json(told)
     console.say(f"note: {ENVIRON_NOTE}")
+
+
+def _likely_mistyped(found: Reached, origins: Sequence[FlagOrigin]) -> Iterator[str]:
+    """Yield a line for each flag that nothing sets while something sets one very like it."""
+    from fleetctl.spec.nearest import SURELY_MISTYPED, nearest
+    from fleetctl.workflow.flags import explain_flags
+
+    unknown = [o.name for o in origins if not o.setters and not o.overridden]
+    known = {origin.name for origin in explain_flags(found, ())} if unknown else set()
+    for name in unknown:
+        if name not in known and (hint := nearest(name, known, cutoff=SURELY_MISTYPED)):
+            yield f"nothing sets {name}{hint}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fleetctl.cli.boundary import conflict_lines
+from fleetctl.cli.boundary import conflict_lines, error_as_json
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import AsJson, InventoryPath, Targets
@@ -130,12 +130,7 @@ def _print(
 def _as_json(answer: Answer[T]) -> dict[str, object]:
     value, error = answer.value, answer.error
     shown = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else None  # type: ignore[arg-type]
-    failure = error and {
-        "what": error.what,
-        "why": error.why,
-        "next_step": error.next_step,
-        "conflicts": [dataclasses.asdict(c) for c in getattr(error, "conflicts", ())],
-    }
+    failure = error and {"conflicts": [], **error_as_json(error)}
     return {"host": answer.host, "answer": shown, "error": failure}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli.afterwards import after_the_hosts_are_back
+from fleetctl.cli.boundary import ToldAsJson, error_as_json
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, QueueAddress, RunsPath
@@ -84,7 +85,7 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
             next_step="add --queue, or leave out --shards",
         )
     if withdraw is not None:
-        _withdraw(find_run(runs, withdraw), queue)
+        _withdraw(find_run(runs, withdraw), queue, as_json)
     elif status is not None:
         _show_status(find_run(runs, status), queue, as_json)
     elif resume is not None:
@@ -177,8 +178,9 @@ def _finish(
         if end.error is None:
             raise
         Console().say(f"no report: {failed}")
+        raise end.error from failed
     if end.error is not None:
-        raise end.error
+        raise ToldAsJson(end.error) if as_json else end.error
 
 
 def _write_and_print(
@@ -191,7 +193,8 @@ def _write_and_print(
     if end.error is None:
         end.folder.record(now_s, "finished", cells=len(asked.cells))
     if as_json:
-        print_json(end.folder.read_json("report.json"))
+        failure = {} if end.error is None else {"error": error_as_json(end.error)}
+        print_json({**end.folder.read_table("report.json"), **failure})
     else:
         print_lines(report.splitlines())
 
@@ -231,7 +234,7 @@ def _queue_of(folder: RunFolder, named: str | None) -> str | None:
     return known if named is None else named
 
 
-def _withdraw(folder: RunFolder, named: str | None) -> None:
+def _withdraw(folder: RunFolder, named: str | None, as_json: bool) -> None:
     """Take what waits of a run off its queue.
 
     Raises:
@@ -245,4 +248,6 @@ def _withdraw(folder: RunFolder, named: str | None) -> None:
             why="its cells are measured by one controller",
             next_step="end that controller with Ctrl-C; it restores its hosts",
         )
-    withdraw_from_queue(folder, address)
+    count = withdraw_from_queue(folder, address)
+    if as_json:
+        print_json({"run": folder.run_id, "withdrawn": count})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.judge import share_of
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath, finite
 from fleetctl.cli.search import plan_search
-
-if TYPE_CHECKING:  # --help has to stay quick
-    from fleetctl.workflow.prepare import SitePlan
 
 Baseline = Annotated[
     str, typer.Option("--baseline", help="Expected corruption rate of the control, for the power.")
@@ -53,6 +50,7 @@ def plan(
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
     from fleetctl.workflow.outlook import power_of
+    from fleetctl.workflow.plan_text import render
     from fleetctl.workflow.reach import reached
     from fleetctl.workflow.site import sites_of
 
@@ -79,7 +77,7 @@ def plan(
         sites = [found.to_json() for found in plans]
         print_json({"sites": sites, "power": power_report.as_json(power)})
     else:
-        print_lines(_plan_lines(plans))
+        print_lines(render(plans))
 
 
 def _plan_matrix(
@@ -106,9 +104,3 @@ def _plan_matrix(
         print_json(plan_json(found))
     else:
         print_lines(render(found).splitlines())
-
-
-def _plan_lines(plans: tuple[SitePlan, ...]) -> list[str]:
-    from fleetctl.workflow.prepare import render
-
-    return [line for found in plans for line in ("", *render(found))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,10 +20,18 @@ results = typer.Typer(no_args_is_help=True, help="Look at runs: list them, show 
 
 @results.command("list")
 def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None:
-    """List the runs, oldest first."""
+    """List the runs, oldest first.
+
+    A run is `finished`, `going on` in another process of this machine, `damaged`, or `unfinished`:
+    `fleetctl resume RUN` goes on with it.
+    """
+    from fleetctl.cli.boundary import say
     from fleetctl.cli.data import print_json, print_lines
 
-    rows = [_row_or_damage(run) for run in list_runs(runs)]
+    locked = locked_inodes()
+    rows = [_row_or_damage(run, locked) for run in list_runs(runs)]
+    if not rows:
+        say(f"no runs below {runs}")
     if as_json:
         print_json(rows)
         return
@@ -71,19 +80,32 @@ def _shown(value: object) -> list[str]:
     return [str(value)]
 
 
-def _row_or_damage(run: RunFolder) -> dict[str, str]:
+def locked_inodes(table: Path = Path("/proc/locks")) -> frozenset[int]:
+    """Return the inodes that a process of this machine has locked; none where nobody can tell.
+
+    Asking for the lock itself would take it away from a controller that is just starting.
+    """
+    try:
+        fields = [line.split() for line in table.read_text(encoding="ascii").splitlines()]
+        return frozenset(int(each[5].rsplit(":", 1)[1]) for each in fields if each[1] == "FLOCK")
+    except (OSError, ValueError, IndexError):
+        return frozenset()
+
+
+def _row_or_damage(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     """Return a run's row; one damaged folder does not hide the others."""
     try:
-        return _row(run)
+        return _row(run, locked)
     except FleetError as error:
         return {"run": run.run_id, "state": "damaged", "verdict": "", "name": error.what}
 
 
-def _row(run: RunFolder) -> dict[str, str]:
+def _row(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     head = run.head()
     verdict = run.read_table("report.json").get("verdict", "") if run.has("report.json") else ""
-    kinds = [event.kind for event in run.events()]
-    state = "finished" if "finished" in kinds else (kinds[-1] if kinds else "begun")
+    is_finished = any(event.kind == "finished" for event in run.events())
+    is_going_on = run.path.stat().st_ino in locked
+    state = "finished" if is_finished else "going on" if is_going_on else "unfinished"
     return {
         "run": run.run_id,
         "state": state,

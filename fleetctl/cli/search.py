@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli.afterwards import after_the_hosts_are_back
+from fleetctl.cli.boundary import ToldAsJson, error_as_json
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath
+from fleetctl.errors import FleetError
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.store.run_folder import RunFolder
@@ -96,11 +98,16 @@ def _tell(folder: Path, found: dict[str, Any], text: str, as_json: bool) -> None
         with after_the_hosts_are_back("keep what stands on stdout: it is the whole report"):
             run.write_json("report.json", found)
             run.write("report.txt", text.encode())
-    finally:
-        if as_json:
-            print_json(found)
-        else:
+    except FleetError as failed:
+        if not as_json:
             print_lines(text.splitlines())
+            raise
+        print_json({**found, "error": error_as_json(failed)})
+        raise ToldAsJson(failed) from failed
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(text.splitlines())
 
 
 def check_search(spec: Path, as_json: bool) -> None:
@@ -149,7 +156,7 @@ def plan_search(
 
 def _plan_lines(found: SearchPlan) -> list[str]:
     from fleetctl.report.numbers import percent
-    from fleetctl.workflow.prepare import render
+    from fleetctl.workflow.plan_text import render
 
     lines = [f"search on {found.site}", *(f"  {name}" for name in found.builds)]
     if found.least_runs is not None:
@@ -159,4 +166,4 @@ def _plan_lines(found: SearchPlan) -> list[str]:
             f" {found.least_runs:.1f} runs on average; unknown rates and runs that vary take two"
             " to three times that"
         )
-    return [*lines, "", *render(found.ends)]
+    return [*lines, *render([found.ends])]

@@ -137,8 +137,8 @@ def state_on_queue(folder: RunFolder, queue: str) -> CampaignState:
         return here.campaign(folder.run_id).state()
 
 
-def withdraw_from_queue(folder: RunFolder, queue: str) -> None:
-    """Take what waits of a matrix off its queue."""
+def withdraw_from_queue(folder: RunFolder, queue: str) -> int:
+    """Take what waits of a matrix off its queue; returns how many cell runs that was."""
     from fleetctl.clock import SystemClock
     from fleetctl.queue.address import parse_address
     from fleetctl.queue.opening import joined
@@ -148,6 +148,7 @@ def withdraw_from_queue(folder: RunFolder, queue: str) -> None:
     with joined(parse_address(queue), "a withdrawal", SystemClock(), say=console.say) as here:
         count = withdraw(folder, here)
     console.say(f"{folder.run_id}: {count} cell runs are off the queue; those under way end")
+    return count
 
 
 @contextmanager

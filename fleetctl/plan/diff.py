@@ -20,7 +20,10 @@ _SHOWN_CHARACTERS = 120
 
 
 def render_plan(plan: Plan) -> Iterator[str]:
-    """Yield the lines of one host's plan; long lines are shown by their beginning and digest."""
+    """Yield the lines of one host's plan; long lines are shown by their beginning and digest.
+
+    Nothing in them names the host, so that equal plans read alike.
+    """
     return (_shortened(line) for line in whole_plan(plan))
 
 
@@ -34,9 +37,9 @@ def _shortened(line: str) -> str:
 def whole_plan(plan: Plan) -> Iterator[str]:
     """Yield the lines of one host's plan, however long they are."""
     if not plan.steps:
-        yield f"{plan.host}: nothing to change"
+        yield "nothing to change"
         return
-    yield f"{plan.host}: {len(plan.changes)} file(s) change, {len(plan.steps)} step(s)"
+    yield f"files that change: {len(plan.changes)}; steps: {len(plan.steps)}"
     for change in plan.changes:
         yield ""
         yield from render_change(change)
@@ -49,8 +52,6 @@ def whole_plan(plan: Plan) -> Iterator[str]:
         yield ""
     for step in rest:
         yield f"  {describe(step)}"
-    for note in plan.notes:
-        yield f"  can't be predicted: {note}"
 
 
 def render_change(change: Change) -> Iterator[str]:

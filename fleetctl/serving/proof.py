@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from fleetctl.errors import ExitCode, NotProven
 from fleetctl.transaction.code import CodeReport, ModuleSource, ProcessCode
@@ -19,6 +20,15 @@ ENVIRON_NOTE = (
     "/proc/PID/environ shows the environment at exec; later os.environ changes don't show"
 )
 
+_FLAG_HINT = "`fleetctl env {host}` shows where flags come from"
+_MARKER_HINT = (
+    "compare `marker` in the spec with what the patched file prints when the service starts: the "
+    "same letters, once in every process"
+)
+# a line that shares less with a marker is another line
+_LEAST_SHARED = 0.5
+_LONGEST_SHOWN = 160
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -28,11 +38,13 @@ class Proof:
         shown: one line per fact, for the run's record.
         missing: one line per thing that could not be shown; empty means proven.
         notes: what this kind of proof can't see.
+        hints: what helps with what is missing; `{host}` stands for the host's name.
     """
 
     shown: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -44,6 +56,7 @@ class Proof:
             self.shown + other.shown,
             self.missing + other.missing,
             tuple(dict.fromkeys(self.notes + other.notes)),
+            tuple(dict.fromkeys(self.hints + other.hints)),
         )
 
 
@@ -72,7 +85,9 @@ def require(proof: Proof, host: str) -> None:
         raise NotProven(
             f"{host} does not run what was asked for",
             why="\n       ".join(proof.missing),
-            next_step=f"the host was restored; `fleetctl env {host}` shows where flags come from",
+            next_step="; ".join(
+                ("the host was restored", *(hint.replace("{host}", host) for hint in proof.hints))
+            ),
             exit_code=ExitCode.FAILED_RESTORED,
         )
 
@@ -86,7 +101,8 @@ def prove_flags(report: UnitReport, flags: Mapping[str, str | None]) -> Proof:
     missing = [line for process in report.processes for line in _wrong_flags(process, flags)]
     pids = ", ".join(str(process.pid) for process in report.processes)
     shown = [f"{_spell(name, value)} in process {pids}" for name, value in flags.items()]
-    return Proof(() if missing else tuple(shown), tuple(missing), (ENVIRON_NOTE,))
+    hints = (_FLAG_HINT,) if missing else ()
+    return Proof(() if missing else tuple(shown), tuple(missing), (ENVIRON_NOTE,), hints)
 
 
 def _wrong_flags(process: Process, flags: Mapping[str, str | None]) -> Iterable[str]:
@@ -113,7 +129,8 @@ def prove_own_view(flags: Mapping[str, str | None], view: Mapping[str, object]) 
         if name in view and str(view[name]) != (wanted if wanted is not None else "None")
     ]
     shown = [f"{name} confirmed by the server itself" for name in flags if name in view]
-    return Proof(() if missing else tuple(shown), tuple(missing))
+    hints = (_FLAG_HINT,) if missing else ()
+    return Proof(() if missing else tuple(shown), tuple(missing), hints=hints)
 
 
 def prove_code(report: CodeReport, expected: Iterable[ExpectedModule]) -> Proof:
@@ -210,7 +227,10 @@ def prove_markers(
     for marker in markers:
         printed = [pid for pid, text in seen if marker in text]
         if not printed:
-            proof += Proof(missing=(f"no process logged the marker {marker!r}",))
+            told = f"no process logged the marker {marker!r}"
+            near = nearest_line(marker, (text for _, text in seen))
+            nearest = f"; the nearest line was {near!r}" if near else ""
+            proof += Proof(missing=(told + nearest,), hints=(_MARKER_HINT,))
         elif 0 in printed:
             note = "the log does not say which process wrote a line"
             proof += Proof(shown=(f"marker {marker!r} was logged",), notes=(note,))
@@ -221,12 +241,27 @@ def prove_markers(
     return proof
 
 
+def nearest_line(marker: str, lines: Iterable[str]) -> str:
+    """Return the line that shares the longest piece with a marker; empty without a near one."""
+    words = set(marker.split())
+    best, found = _LEAST_SHARED * len(marker), ""
+    for line in dict.fromkeys(lines):
+        if words.isdisjoint(line.split()):
+            continue
+        shared = SequenceMatcher(None, line, marker, autojunk=False).find_longest_match().size
+        if shared > best:
+            best, found = shared, line
+    return found[:_LONGEST_SHOWN]
+
+
 def _marker_proof(marker: str, silent: list[int], twice: list[int], printed: list[int]) -> Proof:
     if silent:
         who = ", ".join(str(pid) for pid in silent)
-        return Proof(missing=(f"process {who} never logged the marker {marker!r}",))
+        missing = (f"process {who} never logged the marker {marker!r}",)
+        return Proof(missing=missing, hints=(_MARKER_HINT,))
     if twice:
         who = ", ".join(str(pid) for pid in twice)
-        return Proof(missing=(f"process {who} logged the marker {marker!r} more than once",))
+        missing = (f"process {who} logged the marker {marker!r} more than once",)
+        return Proof(missing=missing, hints=(_MARKER_HINT,))
     who = ", ".join(str(pid) for pid in printed)
     return Proof(shown=(f"marker {marker!r} was logged by process {who}",))

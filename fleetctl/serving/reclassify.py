@@ -14,6 +14,7 @@ from fleetctl.trial.classes import OutcomeClass, classifier_version
 from fleetctl.trial.events import SessionRecord, from_json
 from fleetctl.trial.outcome import SessionOutcome, classify
 from fleetctl.trial.people import peoples_line
+from fleetctl.trial.reasons import Odd, in_words
 from fleetctl.trial.summary import all_counts, outcome_from_json
 
 
@@ -182,7 +183,7 @@ _SHAPE = (KeyError, TypeError, ValueError, AttributeError)
 def _kind(file: Path, line: dict[str, Any]) -> str:
     kind = line.get("kind")
     if kind not in _KINDS:
-        raise _no_record(file, ValueError(f"a line of kind {kind!r}"))
+        raise _no_record(file, Odd(f"it is of kind {kind!r}"))
     return str(kind)
 
 
@@ -196,6 +197,6 @@ def _record(file: Path, line: dict[str, Any]) -> SessionRecord:
 def _no_record(file: Path, error: Exception) -> InputError:
     return InputError(
         "a transcript is damaged",
-        why=f"{file}: a line is no record of fleetctl ({type(error).__name__}: {error})",
+        why=f"{file}: a line is no record of fleetctl ({in_words(error)})",
         next_step="the lines before it can still be read with `zcat`",
     )

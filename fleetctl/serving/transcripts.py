@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fleetctl.errors import FleetError, InputError
+from fleetctl.trial.reasons import in_words
 
 SUFFIX = ".jsonl.gz"
 _READ_BYTES = 2**16
@@ -158,7 +159,7 @@ def _line_of(path: Path, start: int, line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, start, str(error)) from error
+        raise _damaged(path, start, in_words(error)) from error
     if not isinstance(value, dict):
         raise _damaged(path, start, f"a line is a {type(value).__name__}, not a record")
     return value
@@ -180,7 +181,9 @@ def _members(path: Path) -> Iterator[tuple[int, bytes]]:
             yield from _decompressed(path, file.read)
     except OSError as error:
         raise InputError(
-            "a transcript can't be read", why=f"{path}: {error}", next_step="check the path"
+            "a transcript can't be read",
+            why=f"{path}: {in_words(error)}",
+            next_step="check the path",
         ) from error
 
 
@@ -193,7 +196,7 @@ def _decompressed(path: Path, read: Any) -> Iterator[tuple[int, bytes]]:  # noqa
         try:
             member += inflate.decompress(data, _MOST_LINE_BYTES)
         except zlib.error as error:
-            raise _damaged(path, start, str(error)) from error
+            raise _damaged(path, start, "its compressed bytes can not be unpacked") from error
         if inflate.unconsumed_tail or len(member) > _MOST_LINE_BYTES:
             raise _damaged(path, start, f"more than {_MOST_LINE_BYTES >> 20} MiB in one piece")
         fed += len(data) - len(inflate.unused_data)

@@ -11,11 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from fleetctl.errors import InputError
 from fleetctl.spec.bisect import Bisect, Minimize
-from fleetctl.spec.experiment import Experiment, Value
+from fleetctl.spec.experiment import Experiment
 from fleetctl.spec.inventory import Inventory
+from fleetctl.spec.kinds import Kind, refuse_other_kind
 from fleetctl.spec.located import line_of
 from fleetctl.spec.matrix import Matrix
 from fleetctl.spec.nearest import nearest
+from fleetctl.spec.value import Value
 
 M = TypeVar("M", bound=Value)
 _MAX_DEPTH = 32
@@ -27,7 +29,7 @@ def load_experiment(path: Path) -> Experiment:
     Raises:
         InputError: the file is missing, is not TOML, or says something that can't be.
     """
-    return _load(path, Experiment)
+    return _load(path, Experiment, Kind.EXPERIMENT)
 
 
 def load_matrix(path: Path) -> Matrix:
@@ -36,7 +38,7 @@ def load_matrix(path: Path) -> Matrix:
     Raises:
         InputError: as for `load_experiment`.
     """
-    return _load(path, Matrix)
+    return _load(path, Matrix, Kind.MATRIX)
 
 
 def load_bisect(path: Path) -> Bisect:
@@ -45,7 +47,7 @@ def load_bisect(path: Path) -> Bisect:
     Raises:
         InputError: as for `load_experiment`.
     """
-    return _load(path, Bisect)
+    return _load(path, Bisect, Kind.BISECTION)
 
 
 def load_minimize(path: Path) -> Minimize:
@@ -54,7 +56,7 @@ def load_minimize(path: Path) -> Minimize:
     Raises:
         InputError: as for `load_experiment`.
     """
-    return _load(path, Minimize)
+    return _load(path, Minimize, Kind.MINIMISATION)
 
 
 def load_inventory(path: Path) -> Inventory:
@@ -66,6 +68,7 @@ def load_inventory(path: Path) -> Inventory:
         InputError: as for `load_experiment`.
     """
     text, document = _read(path)
+    refuse_other_kind(path, document, Kind.INVENTORY)
     defaults = document.pop("defaults", {})
     hosts = document.get("hosts")
     if isinstance(hosts, dict) and isinstance(defaults, dict):
@@ -91,8 +94,9 @@ def load_inventory(path: Path) -> Inventory:
     )
 
 
-def _load(path: Path, model: type[M]) -> M:
+def _load(path: Path, model: type[M], kind: Kind) -> M:
     text, document = _read(path)
+    refuse_other_kind(path, document, kind)
     return _validated(path, text, document, model)
 
 
@@ -198,9 +202,20 @@ def _message(model: type[BaseModel], location: Sequence[str | int], raw: Mapping
         return f"unknown key `{key}`{nearest(str(location[-1]), _valid_keys(model, location))}"
     if raw["type"] == "missing":
         return f"`{key}` is missing"
+    if location[-2:-1] == ("env",) and raw["type"] in ("string_type", "literal_error"):
+        return f"`{key}` {_unquoted(raw['input'])}"
     message = str(raw["msg"]).removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     return f"`{key}`: {message}" if key else message
+
+
+def _unquoted(value: object) -> str:
+    """Return what is wrong with the value of a flag that is no text."""
+    if value is True:
+        return 'is true: write the text that the service reads, such as "1" or "true", in quotes'
+    if isinstance(value, int | float):
+        return f'is a number, and flags are texts: write it in quotes, "{value}"'
+    return "is no text: write it in quotes, or false to unset it"
 
 
 def _valid_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

@@ -33,6 +33,7 @@ from fleetctl.trial.events import (
     Truth,
     from_json,
 )
+from fleetctl.trial.reasons import Odd, in_words
 from fleetctl.trial.sse import SseParser
 
 _SSE_STARTS = ("data:", "event:", "id:", "retry:", ":")
@@ -79,7 +80,7 @@ def read_conversations(text: str, name: str, known: Known | None = None) -> Iter
             if record is not None:
                 _check(record)
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _not_understood(place, f"{type(error).__name__}: {error}") from error
+            raise _not_understood(place, in_words(error)) from error
         if record is not None:
             found += 1
             yield record
@@ -98,7 +99,7 @@ def _values(text: str, name: str) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"{name}:{number}", json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise _not_understood(f"{name}:{number}", str(error)) from error
+                raise _not_understood(f"{name}:{number}", in_words(error)) from error
         return
     is_history = isinstance(value, list) and any(
         isinstance(each, dict) and "role" in each for each in value
@@ -115,7 +116,7 @@ def _record(
     if isinstance(value, list):
         value = {"messages": value}
     if not isinstance(value, dict):
-        raise TypeError(f"an object or a list of messages is needed, not {json.dumps(value)[:40]}")
+        raise Odd(f"an object or a list of messages is needed, not {json.dumps(value)[:40]}")
     if value.get("kind") in _TRANSCRIPT_KINDS:
         return None
     if value.get("kind") == "session":
@@ -187,7 +188,7 @@ def truth_from_json(value: dict[str, Any]) -> Truth:
     """
     unknown = sorted(value.keys() - _TRUTH_KEYS)
     if unknown:
-        raise ValueError(f"`truth` has no `{unknown[0]}`; it has {', '.join(sorted(_TRUTH_KEYS))}")
+        raise Odd(f"`truth` has no `{unknown[0]}`; it has {', '.join(sorted(_TRUTH_KEYS))}")
     single = {key: value[key] for key in _EXPECTATION_KEYS if key in value}
     expects = value.get("expects") or ([single] if single else [])
     plant = value.get("plant")
@@ -231,7 +232,7 @@ def _check(record: SessionRecord) -> None:
 def _need(what: str, found: object, *kinds: type) -> None:
     if not isinstance(found, kinds):
         spelled = " or ".join(_KINDS[kind] for kind in kinds)
-        raise TypeError(f"{what} must be {spelled}, not {json.dumps(found)[:40]}")
+        raise Odd(f"{what} must be {spelled}, not {json.dumps(found)[:40]}")
 
 
 def _not_understood(place: str, why: str) -> InputError:

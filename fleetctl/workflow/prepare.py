@@ -11,12 +11,12 @@ from typing import Any
 from fleetctl.environment.sources import Sources
 from fleetctl.errors import EditRefused, InputError, LeaseHeld
 from fleetctl.plan.desired import Desired, FileGoal, with_as_found
-from fleetctl.plan.diff import render_plan, whole_plan
+from fleetctl.plan.diff import whole_plan
 from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
 from fleetctl.plan.patches import goals_of
 from fleetctl.plan.planner import Plan, plan_host, sha256
 from fleetctl.spec.arms import Arm
-from fleetctl.spec.experiment import Ready
+from fleetctl.spec.ready import Ready
 from fleetctl.transaction.outcome import Finding, StagedFile
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.transaction.step import describe
@@ -220,7 +220,8 @@ def _refuse_held(host: Reached, view: HostView) -> None:
                 f"{host.name} is held by {lease.holder}",
                 why=f"run {lease.run_id} ({lease.purpose}) holds {lease.unit} "
                 f"for {held.expires_in_s:.0f} s more",
-                next_step=f"wait, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}`",
+                next_step=f"`fleetctl resume {lease.run_id}` if that run is yours and ended; "
+                f"else wait, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}`",
             )
 
 
@@ -286,17 +287,6 @@ def _refused(host: str, fatal: Sequence[Finding]) -> InputError:
         why="\n       ".join(f"{finding.checked_by}: {finding.message}" for finding in fatal),
         next_step="mend the file; nothing was changed",
     )
-
-
-def render(plan: SitePlan) -> list[str]:
-    """Return the lines of a site's plan: what each arm changes on each host."""
-    lines: list[str] = []
-    for host in plan.hosts:
-        for arm, found in host.plans.items():
-            lines += [f"== {arm} on {host.reached.name}", *render_plan(found)]
-            lines += [*host.caches.get(arm, NO_CACHES).lines(), ""]
-        lines += [f"note: {host.reached.name}: {warning}" for warning in host.warnings]
-    return lines
 
 
 def _host_json(host: HostPlan) -> dict[str, Any]:

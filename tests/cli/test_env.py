@@ -80,10 +80,10 @@ def test_a_refusal_ends_with_three_and_says_what_why_and_next(fleetctl, tmp_path
     assert "why:" in err
     assert "hint:" in err
     code, out, err = fleetctl("edit", path, "A=0", "--json")
-    answer = json.loads(out)
-    assert (code, answer["error"], answer["line"], err) == (3, "ambiguous", 2, "")
-    assert answer["why"]
-    assert answer["next_step"]
+    error = json.loads(out)["error"]
+    assert (code, error["kind"], error["code"], error["line"]) == (3, "EditRefused", "ambiguous", 2)
+    assert error["why"]
+    assert error["next_step"]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,36 @@ def test_a_unit_is_edited_below_a_root(fleetctl, tmp_path):
     assert code == 0
     assert '+Environment="A=1"' in out
     assert "A=1" in (tmp_path / "etc/systemd/system/nova.service.d/90-fleetctl.conf").read_text()
+
+
+def test_a_flag_in_place_of_the_file_is_called_so(fleetctl):
+    code, _, err = fleetctl("edit", "A=1")
+
+    assert code == 3
+    assert "`A=1` is none" in err
+    assert "a file of this machine" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_hinted"),
+    [
+        (("SGLANG_DSV4_GE_DIF=0",), True),
+        (("--unset", "SGLANG_DSV4_GE_DIF"), True),
+        (("SGLANG_DSV4_GE_DIFF=0",), False),
+        (("SGLANG_DSV4_IDXK_CANARY=1",), False),
+        (("B=1",), False),
+    ],
+)
+def test_a_name_that_is_nearly_one_of_the_file_is_told_beside_the_edit(
+    fleetctl, tmp_path, arguments, is_hinted
+):
+    path = tmp_path / "serve.sh"
+    path.write_text("export SGLANG_DSV4_GE_DIFF=1\nexport A=1\nexec vllm serve x\n")
+
+    code, _, err = fleetctl("edit", path, *arguments, "--dry-run")
+
+    assert code == 0
+    assert ("did you mean `SGLANG_DSV4_GE_DIFF`?" in err) == is_hinted
 
 
 def test_a_users_unit_is_edited_in_the_users_home(fleetctl, tmp_path):

@@ -60,7 +60,7 @@ def test_the_story_is_inconclusive_with_elimination_refuted_and_the_runs_to_come
     assert code == 7
     first = " ".join(out.split("\n\n")[0].split())
     assert first.startswith("INCONCLUSIVE: not decided whether 15% -> 7.5%")
-    assert "elimination is refuted (at least 3.1% are still bad)" in first
+    assert "elimination is refuted (at least 3.1% are still bad, one-sided 95% bound)" in first
     assert "about 6 more runs per arm" in first
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,8 @@ def test_what_a_a_runs_showed_and_took_is_used_and_named(fleetctl, tmp_path: Pat
     assert "12 minutes of host time" in out
 
 
-def test_json_is_one_document_or_none(fleetctl):
+def test_json_is_one_document_also_where_no_host_answers(fleetctl):
     code, out, _ = fleetctl("--json")
 
     assert code == ExitCode.REFUSED
-    assert out == ""
+    assert json.loads(out)["error"]["kind"] == "HostUnreachable"

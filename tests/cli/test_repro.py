@@ -204,6 +204,34 @@ def test_a_damaged_file_is_named_and_the_others_are_classified(fleetctl, tmp_pat
     assert told["file"] == str(tmp_path / name)
 
 
+def test_of_files_that_can_not_be_read_every_one_is_named(fleetctl):
+    code, out, err = fleetctl("classify", "a", "nofile", "--json")
+
+    assert code == 3
+    error = json.loads(out)["error"]
+    for told in (err, error["why"]):
+        assert "can't read a: No such file or directory" in told
+        assert "can't read nofile: No such file or directory" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{torn", "it is no JSON: nothing from line 1, column 2 on can be read"),
+        ("[" * 100_000, "it nests too deep"),
+        ('{"exchanges": 7}', "a value in it is of another kind than it has to be"),
+        ('{"kind": "session"}', "`truth` is missing"),
+    ],
+)
+def test_why_a_file_is_no_conversation_is_told_in_words(fleetctl, tmp_path, content, why):
+    (tmp_path / "odd.json").write_text(content)
+
+    _, _, err = fleetctl("classify", "odd.json")
+
+    assert why in err
+    assert "Error" not in err
+
+
 def test_reclassify_names_damage_and_exits_8(fleetctl, serve, tmp_path):
     server = serve(first_delay_s=0.1)
     fleetctl("repro", "--url", server.url, "--sessions", 2, "--out", tmp_path / "run")

@@ -1,10 +1,11 @@
 """`fleetctl results` looks at any folder: whole, damaged, foreign."""
 
 import contextlib
+import json
 
 import pytest
 
-from fleetctl.cli.results import list_results, show_result
+from fleetctl.cli.results import list_results, locked_inodes, show_result
 from fleetctl.errors import FleetError
 from fleetctl.store.run_folder import RunFolder
 
@@ -21,8 +22,52 @@ def test_one_damaged_run_does_not_hide_the_others(tmp_path, capsys, name, garbag
     list_results(tmp_path)
 
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["20260101-000000-good-aaaa", "begun", "good"]
+    assert first.split() == ["20260101-000000-good-aaaa", "unfinished", "good"]
     assert second.split()[:2] == ["20260102-000000-bad-bbbb", "damaged"]
+
+
+@pytest.mark.parametrize("events", [[], ["held", "trial"], ["trial", "failed"], ["restored"]])
+@pytest.mark.parametrize("kind", ["experiment", "matrix", "bisect", "minimize"])
+def test_a_run_that_did_not_finish_is_unfinished_whatever_it_did_last(
+    tmp_path, capsys, events, kind
+):
+    run = RunFolder.create(tmp_path, "r", {"name": "n", "kind": kind})
+    for event in events:
+        run.record(1.0, event)
+
+    list_results(tmp_path, as_json=True)
+
+    assert json.loads(capsys.readouterr().out)[0]["state"] == "unfinished"
+
+
+def test_a_run_is_going_on_while_a_process_holds_it_and_finished_when_it_says_so(tmp_path, capsys):
+    run = RunFolder.create(tmp_path, "r", {"name": "n"})
+
+    with run.claimed():
+        list_results(tmp_path)
+    run.record(1.0, "finished")
+    list_results(tmp_path)
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert "going on" in first
+    assert "finished" in second
+
+
+@pytest.mark.parametrize("table", ["", "1: FLOCK\n", "garbage", "1: FLOCK A W 7 fe:00:x 0 EOF\n"])
+def test_a_machine_that_can_not_tell_of_locks_calls_nothing_locked(tmp_path, table):
+    (tmp_path / "locks").write_text(table)
+
+    assert locked_inodes(tmp_path / "locks") == frozenset()
+    assert locked_inodes(tmp_path / "absent") == frozenset()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_no_runs_are_said_beside_an_empty_list(tmp_path, capsys, as_json):
+    list_results(tmp_path / "runs", as_json=as_json)
+
+    told = capsys.readouterr()
+    assert told.out == ("[]\n" if as_json else "")
+    assert told.err == f"no runs below {tmp_path / 'runs'}\n"
 
 
 @pytest.mark.parametrize("name", ["run.json", "report.json", "report.txt", "events.jsonl"])

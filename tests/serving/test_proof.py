@@ -192,6 +192,27 @@ class TestMarkers:
         twice = prove_markers([(7, "mark"), (7, "mark")], ["mark"], [7])
         assert "more than once" in twice.missing[0]
 
+    def test_what_helps_with_a_marker_is_the_line_that_came_nearest(self):
+        lines = [(7, "INFO started"), (7, "09:01 [variant] indexer=persistent sha256=ab")]
+        proof = prove_markers(lines, ["[variant] indexer=persistent_logits"], [7])
+
+        assert "the nearest line was '09:01 [variant] indexer=persistent" in proof.missing[0]
+        with pytest.raises(NotProven) as caught:
+            require(proof, "lab-1")
+        assert "`marker` in the spec" in caught.value.next_step
+        assert "fleetctl env" not in caught.value.next_step
+
+    def test_no_line_is_called_near_that_is_another_one(self):
+        assert "nearest" not in prove_markers([(7, "mark x")], ["mark abcdefgh"], [7]).missing[0]
+
+    def test_a_wrong_flag_is_helped_by_where_flags_come_from(self):
+        proof = prove_own_view({"A": "1"}, {"A": "0"})
+
+        with pytest.raises(NotProven) as caught:
+            require(proof, "lab-1")
+        assert "`fleetctl env lab-1`" in caught.value.next_step
+        assert "marker" not in caught.value.next_step
+
     def test_a_log_without_pids_is_said_to_be_one(self):
         proof = prove_markers([(0, "mark")], ["mark"], [7, 8])
 

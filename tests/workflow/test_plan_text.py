@@ -1,0 +1,59 @@
+"""A plan as people read it: warnings first, equal diffs once, no line twice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from fleetctl.plan.planner import Change, Plan
+from fleetctl.transaction.step import RestartUnit
+from fleetctl.workflow.plan_text import render
+
+UNREAD = "nothing in /srv/x reads SGLANG_DSV4_GE_DIF"
+
+
+def host(name: str, *, after: bytes = b"export A=1\n", notes=(), warnings=(), arms=("control",)):
+    change = Change("/serve.sh", b"export A=0\n", after, "A edited in place (line 1)")
+    plans = {arm: Plan(name, (RestartUnit("x.service"),), (change,), notes=notes) for arm in arms}
+    reached = SimpleNamespace(name=name)
+    return SimpleNamespace(reached=reached, plans=plans, caches={}, warnings=warnings)
+
+
+def told(*hosts) -> list[str]:
+    """Return the plan of sites that have one host each."""
+    return render([SimpleNamespace(hosts=[each]) for each in hosts])
+
+
+def test_what_an_arm_changes_alike_on_several_hosts_is_shown_once():
+    lines = told(host("lab-1"), host("lab-2"), host("lab-3", after=b"export A=2\n"))
+
+    heads = [line for line in lines if line.startswith("==")]
+    assert heads == ["== control on lab-1; the same on lab-2", "== control on lab-3"]
+    assert lines.count("+export A=1") == lines.count("+export A=2") == 1
+
+
+def test_arms_come_in_their_order_and_each_has_its_own_diff():
+    lines = told(host("lab-1", arms=("control", "treatment")), host("lab-2", arms=("treatment",)))
+
+    heads = [line for line in lines if line.startswith("==")]
+    assert heads == ["== control on lab-1", "== treatment on lab-1; the same on lab-2"]
+
+
+def test_warnings_come_first_each_once_with_its_hosts():
+    lines = told(
+        host("lab-1", notes=(UNREAD,), warnings=("KillMode=process: …",)),
+        host("lab-2", notes=(UNREAD,)),
+    )
+
+    assert lines[1:3] == [
+        f"warning: control: {UNREAD} (on lab-1, lab-2)",
+        "note: KillMode=process: … (on lab-1)",
+    ]
+    assert "\n".join(lines).count(UNREAD) == 1
+
+
+def test_an_arm_that_changes_nothing_says_so_without_a_plural_in_brackets():
+    nothing = host("lab-1")
+    nothing.plans["control"] = Plan("lab-1", (), ())
+
+    assert told(nothing) == ["", "== control on lab-1", "nothing to change"]
+    assert "(s)" not in "\n".join(told(host("lab-1")))
