@@ -15,7 +15,15 @@ from fleetctl.errors import QueueError
 from fleetctl.queue import statements as sql
 from fleetctl.queue.database import Database
 from fleetctl.queue.engine import Engine, Failure, Output
-from fleetctl.store.campaign import CampaignState, CellResult, CellRun, RunPhase, RunState
+from fleetctl.store.campaign import (
+    ANYWHERE,
+    CampaignState,
+    CellResult,
+    CellRun,
+    Place,
+    RunPhase,
+    RunState,
+)
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 1.0
@@ -51,7 +59,9 @@ class DurableQueue:
             self._engine.put(self._workflow(run.id))
         self._forget()
 
-    def take(self, site: str, *, block: str, worker: str, prefers: str = "") -> CellRun | None:
+    def take(
+        self, site: str, *, block: str, worker: str, prefers: str = "", place: Place = ANYWHERE
+    ) -> CellRun | None:
         """Give a waiting run of a block to a site; see `CellQueue.take`.
 
         A site on which another worker measures gets none.
@@ -62,6 +72,8 @@ class DurableQueue:
             "block": block,
             "worker": worker,
             "prefers": prefers,
+            "index": place.index,
+            "among": place.among,
             "mine": self._engine.worker,
         }
 
@@ -186,7 +198,7 @@ class DurableQueue:
         self._forget()
         return count
 
-    def _half_taken(self, cursor: Any, asked: dict[str, str]) -> CellRun | None:  # noqa: ANN401 - psycopg's class
+    def _half_taken(self, cursor: Any, asked: dict[str, object]) -> CellRun | None:  # noqa: ANN401 - psycopg's class
         """Return a run that we took when the connection broke before we heard of it."""
         cursor.execute(sql.MINE, asked)
         for workflow, *run in cursor.fetchall():

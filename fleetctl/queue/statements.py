@@ -50,7 +50,8 @@ WHERE r.campaign = %(campaign)s AND r.wanted AND r.block = %(block)s
     JOIN dbos.workflow_status t ON t.workflow_uuid = o.workflow
     WHERE o.site = %(site)s AND o.owner NOT IN ('', %(mine)s)
       AND (t.status = 'PENDING' OR t.status = 'ENQUEUED' AND t.queue_name <> '{BOARD}'))
-ORDER BY r.site = %(site)s, r.arm <> %(prefers)s, r.position, r.id
+ORDER BY r.site = %(site)s, r.arm <> %(prefers)s, mod(r.position, %(among)s) <> %(index)s,
+  r.position, r.id
 LIMIT 1 FOR UPDATE OF s SKIP LOCKED
 """
 MOVE = "UPDATE dbos.workflow_status SET queue_name = %(mine)s WHERE workflow_uuid = %(workflow)s"

@@ -61,6 +61,7 @@ class MatrixPlan:
     Attributes:
         cells: the baseline first.
         order: (cell, run, block) of each run.
+        homes: the site that takes each run first; empty where sites take what comes.
         blocks: where they are made.
         effects: what the main effects can show.
         assumed: what that assumes.
@@ -88,6 +89,7 @@ class MatrixPlan:
     touched: Mapping[str, Sequence[str]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
 
 
 def headline(plan: MatrixPlan) -> str:
@@ -164,9 +166,10 @@ def order_lines(plan: MatrixPlan) -> list[str]:
     """Return the order of the runs, the first ones of a long one."""
     shown = plan.order[:SHOWN_RUNS]
     many = len({block for _, _, block in plan.order}) > 1
+    places = plan.homes or [block if many else "" for _, _, block in plan.order]
     lines = [
-        f"{number:>4}  {cell}  run {run + 1}" + (f"  on {block}" if many else "")
-        for number, (cell, run, block) in enumerate(shown, start=1)
+        f"{number:>4}  {cell}  run {run + 1}" + (f"  on {place}" if place else "")
+        for number, ((cell, run, _), place) in enumerate(zip(shown, places, strict=False), start=1)
     ]
     hidden = len(plan.order) - len(shown)
     return [*lines, f"      and {hidden} more; --json lists them"] if hidden else lines

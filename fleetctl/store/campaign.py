@@ -150,6 +150,22 @@ class CampaignState:
         return not self.in_phase(RunPhase.WAITING, RunPhase.TAKEN)
 
 
+@dataclass(frozen=True)
+class Place:
+    """A site's place among the sites of its block.
+
+    Attributes:
+        index: runs whose position is that, counted round, are at home there.
+        among: how many sites there are; 1 makes no difference between runs.
+    """
+
+    index: int = 0
+    among: int = 1
+
+
+ANYWHERE = Place()
+
+
 class CellQueue(Protocol):
     """Who measures which cell run, durably: a killed worker loses its run, never a result.
 
@@ -162,11 +178,13 @@ class CellQueue(Protocol):
         """Let runs wait; those whose id is known already stay what they are."""
         ...
 
-    def take(self, site: str, *, block: str, worker: str, prefers: str = "") -> CellRun | None:
+    def take(
+        self, site: str, *, block: str, worker: str, prefers: str = "", place: Place = ANYWHERE
+    ) -> CellRun | None:
         """Give a waiting run of a block to a site, or None when none waits or it is quarantined.
 
         First come runs that this site has not had last, then those whose arm it prefers, then
-        those in front.
+        those that are at home on it, then those in front.
         """
         ...
 

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Self
 
 from fleetctl.errors import InputError, StoreError
-from fleetctl.store.campaign import CampaignState, CellResult, CellRun, RunPhase, RunState
+from fleetctl.store.campaign import (
+    ANYWHERE,
+    CampaignState,
+    CellResult,
+    CellRun,
+    Place,
+    RunPhase,
+    RunState,
+)
 
 FILE_NAME = "campaign.sqlite"
 _TRIALS = "trials"
@@ -48,7 +56,7 @@ _TAKE = """
 UPDATE runs SET phase = 'taken', site = :site, worker = :worker, attempt = attempt + 1
 WHERE id = (
   SELECT id FROM runs WHERE wanted AND phase = 'waiting' AND block = :block
-  ORDER BY site = :site, arm != :prefers, position, id LIMIT 1
+  ORDER BY site = :site, arm != :prefers, position % :among != :index, position, id LIMIT 1
 ) AND NOT EXISTS (SELECT 1 FROM quarantined WHERE site = :site)
 RETURNING id, cell, arm, digest, run, block, position, attempt, faults
 """
@@ -105,9 +113,12 @@ class SqliteQueue:
         with self._transaction() as db:
             db.executemany(_PUT, [run.to_json() for run in runs])
 
-    def take(self, site: str, *, block: str, worker: str, prefers: str = "") -> CellRun | None:
+    def take(
+        self, site: str, *, block: str, worker: str, prefers: str = "", place: Place = ANYWHERE
+    ) -> CellRun | None:
         """Give a waiting run of a block to a site; see `CellQueue.take`."""
-        wish = {"site": site, "block": block, "worker": worker, "prefers": prefers}
+        wish: dict[str, str | int] = {"site": site, "block": block, "worker": worker}
+        wish |= {"prefers": prefers, "index": place.index, "among": place.among}
         with self._transaction() as db:
             row = db.execute(_TAKE, wish).fetchone()
         return None if row is None else CellRun(*row)

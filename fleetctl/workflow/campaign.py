@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.errors import ExitCode, FleetError, Interrupted, StoreError
 from fleetctl.spec.inventory import Inventory
-from fleetctl.store.campaign import CampaignState, CellQueue, CellResult
+from fleetctl.store.campaign import CampaignState, CellQueue, CellResult, Place
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.campaign_turns import Progress, Turns
 from fleetctl.workflow.campaign_worker import SiteWorker, Surroundings
@@ -72,7 +72,8 @@ class Campaign:
                     self.fails_fast,
                 ),
                 site,
-                has_others=sum(other.block == site.block for other in self.sites) > 1,
+                has_others=self._place(site).among > 1,
+                place=self._place(site),
             )
             for site in self.sites
         ]
@@ -80,6 +81,11 @@ class Campaign:
         state = self.queue.state()
         error = self._gravest(state)
         return CampaignEnd(self.folder, state, self.queue.results(), tuple(reused), error)
+
+    def _place(self, site: NamedSite) -> Place:
+        """Return where a site stands among those of its block, as `cell_runs` counts them."""
+        block = [other.name for other in self.sites if other.block == site.block]
+        return Place(block.index(site.name), len(block))
 
     def _failed(self, error: FleetError, *, ends_all: bool) -> None:
         """Remember an error; one that nobody can go on with ends the work everywhere."""

@@ -16,7 +16,7 @@ from fleetctl.errors import (
     RestoreConflict,
 )
 from fleetctl.spec.inventory import Inventory
-from fleetctl.store.campaign import CellQueue, CellRun, RunPhase
+from fleetctl.store.campaign import ANYWHERE, CellQueue, CellRun, Place, RunPhase
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.campaign_rules import attempt, is_of_the_cell
 from fleetctl.workflow.campaign_site import HeldSite, held_site
@@ -68,12 +68,14 @@ class SiteWorker:
     Attributes:
         has_others: other sites of the block could take its runs.
         waits_for: why the site has nothing to do now; said once.
+        place: among the sites of its block; runs at home there come first.
     """
 
     around: Surroundings
     site: NamedSite
     has_others: bool
     waits_for: str = ""
+    place: Place = ANYWHERE
     faults_in_a_row: int = 0
     _told: FleetError | None = field(default=None)
 
@@ -141,6 +143,7 @@ class SiteWorker:
                         block=self.site.block,
                         worker=around.edges.holder,
                         prefers=held.arm if sticks else "",
+                        place=self.place,
                     )
                     if run is None:
                         return

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.analysis.factorial import Fraction, fraction_of
+from fleetctl.analysis.matrix_hosts import Terms, balanced_order
 from fleetctl.analysis.matrix_order import (
     OrderedRun,
     deal_replicates,
@@ -157,7 +158,7 @@ def cell_runs(asked: AskedMatrix, inventory: Inventory) -> tuple[CellRun, ...]:
         InputError: the target names nothing.
     """
     sites = named_sites(inventory, asked.job.target)
-    order = _order(asked, deal_replicates(asked.matrix.trials.runs, sites_of_blocks(sites)))
+    order = order_on(asked, sites)
     digests = {
         (index, block): asked.digest(cell, block)
         for block in sites_of_blocks(sites)
@@ -175,6 +176,24 @@ def cell_runs(asked: AskedMatrix, inventory: Inventory) -> tuple[CellRun, ...]:
         )
         for position, one in enumerate(order)
     )
+
+
+def order_on(asked: AskedMatrix, sites: Sequence[NamedSite]) -> tuple[OrderedRun, ...]:
+    """Return the order of all runs on these sites; hosts of a block get alike cells.
+
+    Runs of one service stay together where the matrix asks for the fewest restarts: then hosts
+    take what comes, and cells may go along with them.
+    """
+    blocks = sites_of_blocks(sites)
+    order = _order(asked, deal_replicates(asked.matrix.trials.runs, blocks))
+    if asked.matrix.matrix.order != "seeded":
+        return order
+    return balanced_order(order, terms_of(asked), blocks, asked.matrix.trials.seed)
+
+
+def terms_of(asked: AskedMatrix) -> Terms:
+    """Return what must not go along with a host: factors and named interactions."""
+    return Terms([dict(cell.levels) for cell in asked.cells], asked.matrix.matrix.interactions)
 
 
 def _order(asked: AskedMatrix, dealt: Mapping[str, Sequence[int]]) -> tuple[OrderedRun, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fleetctl.analysis.matrix_hosts import confounded_with_hosts, home
 from fleetctl.analysis.matrix_power import main_effect_power
 from fleetctl.analysis.power import Assumed
 from fleetctl.errors import FleetError
@@ -18,7 +19,13 @@ from fleetctl.store.campaign import CellRun, RunPhase
 from fleetctl.store.campaign_sqlite import open_queue
 from fleetctl.store.run_folder import RunFolder, list_runs
 from fleetctl.workflow.edges import Edges
-from fleetctl.workflow.matrix import AskedMatrix, cell_runs
+from fleetctl.workflow.matrix import (
+    AskedMatrix,
+    cell_runs,
+    order_on,
+    sites_of_blocks,
+    terms_of,
+)
 from fleetctl.workflow.matrix_report import factors_of
 from fleetctl.workflow.matrix_run import LookedAt, look_at_sites
 from fleetctl.workflow.site import NamedSite
@@ -71,6 +78,7 @@ def plan_matrix(
         name=asked.matrix.experiment.name,
         cells=tuple(_cells(asked, runs, earlier)),
         order=tuple((run.cell, run.run, run.block) for run in runs),
+        homes=_homes(asked, looked.sites, runs),
         blocks=tuple(_blocks(asked, looked.sites, runs, earlier)),
         effects=main_effect_power(
             factors_of(asked.matrix),
@@ -157,6 +165,35 @@ def _touched(looked: LookedAt) -> dict[str, tuple[str, ...]]:
     }
 
 
+def _homes(
+    asked: AskedMatrix, sites: Sequence[NamedSite], runs: Sequence[CellRun]
+) -> tuple[str, ...]:
+    """Return the site that takes each run first; empty where sites take what comes."""
+    if asked.matrix.matrix.order != "seeded":
+        return ()
+    names = {block: [s.name for s in sites if s.block == block] for block in sites_of_blocks(sites)}
+    return tuple(names[r.block][home(r.position, len(names[r.block]))] for r in runs)
+
+
+def _confounded(asked: AskedMatrix, sites: Sequence[NamedSite]) -> Iterable[str]:
+    """Yield what no dealing of the cells can tell from the hosts."""
+    blocks = sites_of_blocks(sites)
+    if asked.matrix.matrix.order != "seeded":
+        if max(blocks.values()) > 1:
+            yield (
+                "hosts take what comes, so a difference between hosts may look like an effect: "
+                'order = "seeded" deals cells out evenly'
+            )
+        return
+    found = confounded_with_hosts(order_on(asked, sites), terms_of(asked), blocks)
+    for block, terms in found.items():
+        names = ", ".join(" x ".join(term) for term in terms)
+        yield (
+            f"{names} can't be told from the hosts of {block}, however the cells are dealt: more "
+            "`runs`, fewer hosts, or a host group of one would tell them apart"
+        )
+
+
 def _notes(asked: AskedMatrix, looked: LookedAt, runs: Sequence[CellRun]) -> Iterable[str]:
     unused = {site.block for site in looked.sites} - {run.block for run in runs}
     for block in sorted(unused):
@@ -164,6 +201,7 @@ def _notes(asked: AskedMatrix, looked: LookedAt, runs: Sequence[CellRun]) -> Ite
             f"no run is made on {block}: each of the {asked.matrix.trials.runs} replicates is a "
             "complete set of cells on equal hosts"
         )
+    yield from _confounded(asked, looked.sites)
     if asked.matrix.matrix.order == "fewest_restarts":
         yield "runs of one service are made together: a drift in time looks like an effect of it"
     if asked.matrix.trials.runs == 1 and not asked.matrix.generators:

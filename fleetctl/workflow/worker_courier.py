@@ -14,7 +14,14 @@ from fleetctl.clock import Clock
 from fleetctl.errors import InputError
 from fleetctl.queue.campaigns import OpenCampaign
 from fleetctl.queue.content import MOST_BYTES, Content, StoredFile
-from fleetctl.store.campaign import CampaignState, CellQueue, CellResult, CellRun
+from fleetctl.store.campaign import (
+    ANYWHERE,
+    CampaignState,
+    CellQueue,
+    CellResult,
+    CellRun,
+    Place,
+)
 from fleetctl.store.run_folder import RunFolder
 
 CALIBRATION = "calibration.json"
@@ -97,10 +104,12 @@ class Courier:
         """Let runs wait."""
         self.queue.put(runs)
 
-    def take(self, site: str, *, block: str, worker: str, prefers: str = "") -> CellRun | None:
+    def take(
+        self, site: str, *, block: str, worker: str, prefers: str = "", place: Place = ANYWHERE
+    ) -> CellRun | None:
         """Give a waiting run of a block to a site."""
         began_s = self.clock.now_s()
-        run = self.queue.take(site, block=block, worker=worker, prefers=prefers)
+        run = self.queue.take(site, block=block, worker=worker, prefers=prefers, place=place)
         if run is not None:
             self._taken_s[run.id] = began_s
         return run

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
-from fleetctl.store.campaign import CellQueue, CellResult, CellRun, RunPhase
+from fleetctl.store.campaign import CellQueue, CellResult, CellRun, Place, RunPhase
 
 
 class Campaign(Protocol):
@@ -35,7 +35,7 @@ def result_of(run: CellRun, site: str = "s") -> CellResult:
     return CellResult(run.id, run.digest, site, "boot-1", f"trials/{run.attempt}", facts)
 
 
-def taken(queue: CellQueue, site: str = "s", *, block: str = "gpu=h200", **more: str) -> CellRun:
+def taken(queue: CellQueue, site: str = "s", *, block: str = "gpu=h200", **more: Any) -> CellRun:
     run = queue.take(site, block=block, worker="w", **more)
     assert run is not None
     return run
@@ -67,6 +67,14 @@ class CellQueueContract:
         queue.put([cell_run(0), cell_run(1, arm="b"), cell_run(2)])
 
         assert [taken(queue, prefers="b").position for _ in range(3)] == [1, 0, 2]
+
+    def test_a_site_takes_the_runs_at_home_on_it_first_and_then_the_others(self, queue):
+        queue.put([cell_run(0), cell_run(1), cell_run(2), cell_run(3), cell_run(4, arm="b")])
+        second = Place(1, among=2)
+
+        assert taken(queue, place=second).position == 1
+        assert taken(queue, place=second, prefers="b").position == 4
+        assert [taken(queue, place=second).position for _ in range(3)] == [3, 0, 2]
 
     def test_a_result_comes_back_as_it_was_given(self, queue):
         queue.put([cell_run(1), cell_run(0)])

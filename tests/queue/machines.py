@@ -17,7 +17,7 @@ from fleetctl.clock import SystemClock
 from fleetctl.queue.address import parse_address
 from fleetctl.queue.opening import Joined, joined
 from fleetctl.queue.roll import declare_lost
-from fleetctl.store.campaign import CampaignState, CellResult, CellRun
+from fleetctl.store.campaign import ANYWHERE, CampaignState, CellResult, CellRun, Place
 
 _context = multiprocessing.get_context("spawn")
 NEVER_S = 3600.0
@@ -81,8 +81,11 @@ class MachineQueue:
     def put(self, runs: Iterable[CellRun]) -> None:
         self._call("put", tuple(runs))
 
-    def take(self, site: str, *, block: str, worker: str, prefers: str = "") -> CellRun | None:
-        return self._call("take", site, block=block, worker=worker, prefers=prefers)
+    def take(
+        self, site: str, *, block: str, worker: str, prefers: str = "", place: Place = ANYWHERE
+    ) -> CellRun | None:
+        wish = {"block": block, "worker": worker, "prefers": prefers, "place": place}
+        return self._call("take", site, **wish)
 
     def done(self, run: CellRun, result: CellResult) -> bool:
         return self._call("done", run, result)
