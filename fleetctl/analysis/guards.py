@@ -51,6 +51,7 @@ class ArmFacts:
         planned_sessions: sessions the plan had for the runs that were made.
         client_lag_p99_ms: 99th percentile of the client's event-loop lag.
         achieved_concurrency: share of the wanted concurrency that was reached.
+        foreign_load: by what the server said that somebody else asked it, too.
     """
 
     unproven: tuple[str, ...] | None = None
@@ -60,6 +61,7 @@ class ArmFacts:
     planned_sessions: int | None = None
     client_lag_p99_ms: float | None = None
     achieved_concurrency: float | None = None
+    foreign_load: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ def fact_checks(
         *_infra(control, treatment),
         *_exposure(control, treatment, facts),
         *_client(facts),
+        # it moves the rates of both arms; whether it did more to one, the exposure tells
+        replace(_told("foreign_load", _labelled(facts, "foreign_load")), voids=False),
     ]
 
 
@@ -262,7 +266,12 @@ def _ratio_check(name: str, a: float | None, b: float | None) -> Check:
         return Check(name, passed=None)
     low, high = sorted((a, b))
     apart = high / low - 1 if low > 0 else float(high > 0)
-    return at_most(name, apart, MOST_EXPOSURE_DIFFERENCE, "ratio")
+    more = "treatment" if b > a else "control"
+    told = f"the {more} had {apart:.0%} more, {high:.3g} against {low:.3g}"
+    facts = (told,) if low > 0 else (f"the {more} had {high:.3g}, the other arm none",)
+    return replace(
+        at_most(name, apart, MOST_EXPOSURE_DIFFERENCE, "ratio"), facts=facts if high > low else ()
+    )
 
 
 def _client(facts: GuardFacts) -> list[Check]:

@@ -37,6 +37,7 @@ class Flag(enum.StrEnum):
     CONFOUNDED = "confounded"
     NOT_EXERCISED = "not_exercised"
     EXPOSURE_DIFFERS = "exposure_differs"
+    FOREIGN_LOAD = "foreign_load"
     DRIFT = "drift"
     HETEROGENEOUS = "heterogeneous"
     HISTORICAL_CONTROL = "historical_control"

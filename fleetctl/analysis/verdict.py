@@ -120,6 +120,7 @@ def _flags_of_guards(guards: GuardFacts, checks: Sequence[Check], word: Word) ->
         Flag.CONFOUNDED: "confounded" in failed,
         Flag.NOT_EXERCISED: "not_exercised" in failed,
         Flag.EXPOSURE_DIFFERS: _exposure_differs(checks),
+        Flag.FOREIGN_LOAD: "foreign_load" in failed,
         Flag.DRIFT: bool(notable & {"drift", "bracket"}),
         Flag.HETEROGENEOUS: bool(
             notable & {"hosts_disagree", "heterogeneous_control", "heterogeneous_treatment"}

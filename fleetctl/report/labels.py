@@ -20,6 +20,7 @@ LABELS = {
     "exposure_in_flight_s": "difference of time in flight per session",
     "client_lag": "client's event-loop lag, 99th percentile",
     "concurrency": "concurrency reached",
+    "foreign_load": "nobody else asked the server, as far as it says",
     "drift": "no trend over time in either arm",
     "bracket": "first and last control run agree",
     "hosts_disagree": "the effect is the same on every host",

@@ -9,8 +9,11 @@ from collections.abc import Iterable
 
 from fleetctl.analysis.effective import Difference, Kind
 from fleetctl.analysis.judgement import ArmEstimate, Elimination, Flag, Judgement, Numbers, Word
-from fleetctl.report.labels import FAILURES, REMEDIES
+from fleetctl.report.labels import FAILURES, LABELS, REMEDIES
 from fleetctl.report.numbers import count, p_value, percent, points_interval
+
+# of the treatment's rate; the comparison's table shows the same numbers
+ONE_SIDED = "one-sided 95% bound"
 
 
 def headline(judgement: Judgement) -> str:
@@ -24,7 +27,7 @@ def headline(judgement: Judgement) -> str:
 def _told(judgement: Judgement) -> str:
     numbers = judgement.numbers
     if numbers is None or judgement.word is Word.INVALID:
-        return f"no conclusion may be drawn: {FAILURES[judgement.reason]}"
+        return f"no conclusion may be drawn: {FAILURES[judgement.reason]}{_by_how_much(judgement)}"
     told = {
         Word.ELIMINATED: _gone,
         Word.REDUCED: _reduced,
@@ -35,6 +38,16 @@ def _told(judgement: Judgement) -> str:
     return told[judgement.word](judgement, numbers)
 
 
+def _by_how_much(judgement: Judgement) -> str:
+    """Return the numbers behind an unequal exposure; other failures are told under Why."""
+    found = [
+        check.facts
+        for check in judgement.failed_checks
+        if check.name == judgement.reason and check.name.startswith("exposure_")
+    ]
+    return _found(found[0]) if found else ""
+
+
 def _reduced(judgement: Judgement, numbers: Numbers) -> str:
     still = _how_far_from_gone(judgement.treatment, numbers.elimination)
     return f"{_moved(judgement, numbers)}; {still}"
@@ -43,8 +56,8 @@ def _reduced(judgement: Judgement, numbers: Numbers) -> str:
 def _gone(judgement: Judgement, _: Numbers) -> str:
     own = judgement.treatment
     return (
-        f"at most {percent(own.upper95)} of sessions are bad at 95% confidence"
-        f" ({own.counts.bad}/{own.counts.sessions} in {units(own)});"
+        f"at most {percent(own.upper95)} of sessions are bad"
+        f" ({ONE_SIDED}; {own.counts.bad}/{own.counts.sessions} in {units(own)});"
         f" the control has {percent(judgement.control.rate)}"
     )
 
@@ -57,12 +70,12 @@ def _moved(judgement: Judgement, numbers: Numbers) -> str:
 def _how_far_from_gone(own: ArmEstimate, elimination: Elimination) -> str:
     target = percent(elimination.target)
     if elimination.refuted:
-        return f"not gone: at least {percent(own.lower95)} are still bad"
+        return f"not gone: at least {percent(own.lower95)} are still bad ({ONE_SIDED})"
     if own.counts.bad:
-        return f"not shown to be below {target} (at most {percent(own.upper95)})"
+        return f"not shown to be below {target} (at most {percent(own.upper95)}, {ONE_SIDED})"
     return (
-        f"not shown to be below {target}: 0 bad says at most {percent(own.upper95)},"
-        f" {clean_left(elimination)} are still needed"
+        f"not shown to be below {target}: 0 bad says at most {percent(own.upper95)}"
+        f" ({ONE_SIDED}), {clean_left(elimination)} are still needed"
     )
 
 
@@ -84,8 +97,8 @@ def _undecided(judgement: Judgement, numbers: Numbers) -> str:
     told = f"not decided whether {from_to(judgement)} is an effect or chance"
     if numbers.elimination.refuted:
         still = percent(judgement.treatment.lower95)
-        told += f"; elimination is refuted (at least {still} are still bad)"
-    return f"{told}; {more_runs(numbers)}"
+        told += f"; elimination is refuted (at least {still} are still bad, {ONE_SIDED})"
+    return f"{told}{_more_exposed(judgement)}; {more_runs(numbers)}"
 
 
 def more_runs(numbers: Numbers) -> str:
@@ -132,8 +145,8 @@ FLAG_TOLD = {
     " measured with it on can be trusted",
     Flag.CONFOUNDED: "confounded: more than one thing differs between the arms",
     Flag.NOT_EXERCISED: "not exercised: the load never reached its declared trigger",
-    Flag.EXPOSURE_DIFFERS: "exposure differs: the arms were not exposed alike, and a slower"
-    " service can hide a race",
+    Flag.EXPOSURE_DIFFERS: "exposure differs, and a slower service can hide a race",
+    Flag.FOREIGN_LOAD: "foreign load: somebody else asked the server during the run, too",
     Flag.DRIFT: "drift: the rate changes over time within the arms",
     Flag.HETEROGENEOUS: "heterogeneous: runs or hosts differ by more than chance",
     Flag.HISTORICAL_CONTROL: "historical control: it is from another day, so anything that changed"
@@ -146,7 +159,11 @@ FLAG_TOLD = {
 
 def beside(judgement: Judgement) -> list[str]:
     """Return what must be said beside the verdict, one line for each flag."""
-    told = [FLAG_TOLD[flag] for flag in judgement.flags if flag in FLAG_TOLD]
+    told = [
+        FLAG_TOLD[flag] + _facts_of(flag, judgement)
+        for flag in judgement.flags
+        if flag in FLAG_TOLD
+    ]
     if judgement.observers:
         told.append(f"observer on in both arms: {', '.join(judgement.observers)}")
     history = judgement.history
@@ -157,6 +174,32 @@ def beside(judgement: Judgement) -> list[str]:
             f"{names}"
         )
     return told
+
+
+def _facts_of(flag: Flag, judgement: Judgement) -> str:
+    """Return what was found behind a flag, where its words alone don't tell how much."""
+    failed = [check for check in judgement.checks if check.passed is False]
+    if flag is Flag.FOREIGN_LOAD:
+        found = [fact for check in failed if check.name == "foreign_load" for fact in check.facts]
+        more = len(found) - 1
+        others = f", and {count(more, 'more sign')} under Checks" if more > 0 else ""
+        return f": {found[0]}{others}" if found else ""
+    if flag is not Flag.EXPOSURE_DIFFERS:
+        return ""
+    exposures = [check for check in failed if check.name.startswith("exposure_") and check.facts]
+    told = [f"{_exposed_to(check.name)}: {check.facts[0]}" for check in exposures]
+    return f": {'; '.join(told)}" if told else ""
+
+
+def _exposed_to(check: str) -> str:
+    return LABELS[check].removeprefix("difference of ")
+
+
+def _more_exposed(judgement: Judgement) -> str:
+    """Return which arm had more of what, where that is why nothing was decided."""
+    if judgement.reason != "exposure_differs":
+        return ""
+    return f"; exposure differs{_facts_of(Flag.EXPOSURE_DIFFERS, judgement)}"
 
 
 def why(judgement: Judgement) -> list[str]:

@@ -65,7 +65,9 @@ def comparison_table(report: Report) -> Table | None:
     if numbers is None:
         return None
     sessions = [] if report.sessions is None else _session_rows(report.sessions)
-    rows = [*_main_rows(numbers), *sessions, *_reading_rows(numbers)]
+    arms = (report.judgement.control, report.judgement.treatment)
+    bounds = [_bounds_row(arm) for arm in arms]
+    rows = [*_main_rows(numbers), *bounds, *sessions, *_reading_rows(numbers)]
     if numbers.evalue is not None:
         rows.append(("e-value of the random blocks", f"{numbers.evalue:.3g}"))
     return Table("Comparison, treatment minus control", ("what", "value"), tuple(rows))
@@ -83,6 +85,12 @@ def _main_rows(numbers: Numbers) -> list[tuple[str, str]]:
         ("90% CI, runs as units", points_interval(c.ci90)),
         ("main test, runs as units", told),
     ]
+
+
+def _bounds_row(arm: ArmEstimate) -> tuple[str, str]:
+    """Return an arm's bounds, as the headline names them."""
+    bounds = f"at least {percent(arm.lower95)}, at most {percent(arm.upper95)}"
+    return (f"{arm.counts.name}, one-sided 95% bounds", bounds)
 
 
 def _session_rows(view: SessionView) -> list[tuple[str, str]]:

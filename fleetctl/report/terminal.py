@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterable
 
@@ -18,6 +19,8 @@ from fleetctl.report.tables import (
 )
 
 WIDTH = 100
+_GAP = 2
+_LEAST_WIDTH = 20
 
 
 def render(report: Report) -> str:
@@ -90,21 +93,35 @@ def bullets(texts: Iterable[str]) -> list[str]:
 
 
 def grid(table: Table) -> list[str]:
-    """Return a table as aligned columns; the last column is broken where it is too long.
+    """Return a table as aligned columns; cells are broken where the table would be too wide.
 
-    Columns without any text are left out, and so is a table without rows.
+    Columns without any text are left out, and so is a table without rows. Columns are
+    narrowed from the right: names stand on the left.
     """
     if not table.rows:
         return []
-    columns = range(len(table.header))
-    rows = (table.header, *table.rows)
-    widths = [max(len(row[i]) for row in rows) for i in columns]
-    *front, last = [i for i in columns if any(row[i] for row in table.rows)]
+    kept = [i for i in range(len(table.header)) if any(row[i] for row in table.rows)]
+    rows = [[row[i] for i in kept] for row in (table.header, *table.rows)]
+    widths = _fitting([max(len(row[i]) for row in rows) for i in range(len(kept))])
     lines: list[str] = []
     for row in rows:
-        lead = "".join(row[i].ljust(widths[i] + 2) for i in front)
-        room = max(WIDTH - 2 - len(lead), 20)
-        told = textwrap.wrap(row[last], room, break_on_hyphens=False) or [""]
-        lines.append(lead + told[0])
-        lines += [" " * len(lead) + more for more in told[1:]]
-    return [line.rstrip() for line in lines]
+        cells = [_broken(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in itertools.zip_longest(*cells, fillvalue=""):
+            padded = (part.ljust(width + _GAP) for part, width in zip(line, widths, strict=True))
+            lines.append("".join(padded).rstrip())
+    return lines
+
+
+def _fitting(widths: list[int]) -> list[int]:
+    """Return column widths that fit the page, as far as columns can be narrowed."""
+    fitting = list(widths)
+    over = sum(fitting) + _GAP * (len(fitting) - 1) - (WIDTH - 2)
+    for column in reversed(range(len(fitting))):
+        less = min(max(over, 0), max(fitting[column] - _LEAST_WIDTH, 0))
+        fitting[column] -= less
+        over -= less
+    return fitting
+
+
+def _broken(cell: str, width: int) -> list[str]:
+    return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]

@@ -1,4 +1,7 @@
-"""How many requests the server itself says it runs: proof that a batch was reached."""
+"""How many requests the server itself says it runs: proof that a batch was reached.
+
+The same numbers tell whether anybody else asks it, too.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ _WAITING = (
     "llamacpp:requests_deferred",
     "tgi_queue_size",
 )
+# requests that were served since the server's start
+_SERVED = ("vllm:request_success_total", "sglang:num_requests_total", "tgi_request_count")
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,44 @@ class ServerLoad:
         samples: answers received.
         busy_running: requests it ran while it was busy: the mean of the larger half of the
             answers, which a slow start and a long end don't thin. None with fewer than 8 answers.
+        largest_asked: most requests that it ran and let wait at one moment.
+        before: requests it had before the sampler's own trial began; None where it does not say.
+        served: requests it finished between the begin and the end; None where it does not say.
     """
 
     largest_running: int | None
     largest_waiting: int | None
     samples: int
     busy_running: float | None = None
+    largest_asked: int | None = None
+    before: int | None = None
+    served: int | None = None
+
+
+def strangers(load: ServerLoad, most_at_once: int, sent: int) -> tuple[str, ...]:
+    """Return by what the server says that somebody else asked it, too; empty where it does not.
+
+    Args:
+        load: what the server said during a trial.
+        most_at_once: requests that the trial itself may have in flight.
+        sent: requests that the trial itself sent.
+    """
+    told = []
+    if load.before:
+        told.append(f"before the trial the server had {count_of(load.before)} already")
+    if (load.largest_asked or 0) > most_at_once:
+        told.append(
+            f"the server had {load.largest_asked} requests at once, and the trial sends at most "
+            f"{most_at_once}"
+        )
+    if (load.served or 0) > sent:
+        told.append(f"the server finished {load.served} requests, and the trial sent {sent}")
+    return tuple(told)
+
+
+def count_of(requests: int) -> str:
+    """Return a number of requests in words."""
+    return f"{requests} request{'' if requests == 1 else 's'}"
 
 
 class LoadSampler:
@@ -58,10 +95,15 @@ class LoadSampler:
         self._ended = threading.Event()
         self._running: list[int] = []
         self._waiting: list[int] = []
+        self._before: int | None = None
+        self._served: list[int | None] = []
+        self._ways = [_ask_loads, _ask_metrics]
         self._thread = threading.Thread(target=self._sample, name="server load", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to sample."""
+        """Look at the server as it was found, and begin to sample."""
+        self._before = self._ask()
+        self._served.append(_ask_served(self._address))
         self._thread.start()
         return self
 
@@ -74,6 +116,8 @@ class LoadSampler:
         """Stop sampling."""
         self._ended.set()
         self._thread.join(timeout=2 * _TIMEOUT_S)
+        if self._served[0] is not None:
+            self._served.append(_ask_served(self._address))
 
     @property
     def seen(self) -> ServerLoad:
@@ -85,18 +129,38 @@ class LoadSampler:
             largest_waiting=max(self._waiting, default=None),
             samples=len(running),
             busy_running=sum(busy) / len(busy) if busy else None,
+            largest_asked=max(
+                map(sum, zip(self._running, self._waiting, strict=False)), default=None
+            ),
+            before=self._before,
+            served=_grown(self._served),
         )
 
     def _sample(self) -> None:
-        ways = [_ask_loads, _ask_metrics]
         while not self._ended.wait(self._every_s):
-            for way in ways:
-                running, waiting = way(self._address)
-                if running is not None:
-                    self._running.append(running)
+            self._ask(keep=True)
+
+    def _ask(self, *, keep: bool = False) -> int | None:
+        """Return how many requests the server has, running and waiting; None where it won't say."""
+        for way in self._ways:
+            running, waiting = way(self._address)
+            if running is not None:
+                self._ways = [way]
+                if keep:
                     self._waiting.append(waiting or 0)
-                    ways = [way]
-                    break
+                    self._running.append(running)
+                return running + (waiting or 0)
+        return None
+
+
+def _grown(counts: list[int | None]) -> int | None:
+    """Return by how much a counter grew from first to last; None where it was not told twice.
+
+    One that fell belongs to a server that was started anew.
+    """
+    if len(counts) < 2 or counts[0] is None or counts[-1] is None or counts[-1] < counts[0]:
+        return None
+    return counts[-1] - counts[0]
 
 
 _Counts = tuple[int | None, int | None]
@@ -104,6 +168,10 @@ _Counts = tuple[int | None, int | None]
 
 def _ask_loads(address: tuple[str, int]) -> _Counts:
     return read_loads(fetch_json(address, _LOADS))
+
+
+def _ask_served(address: tuple[str, int]) -> int | None:
+    return read_served(fetch(address, _METRICS).decode("utf-8", "replace"))
 
 
 def _ask_metrics(address: tuple[str, int]) -> _Counts:
@@ -115,17 +183,23 @@ def read_metrics(text: str) -> _Counts:
 
     The names are those of vLLM, SGLang, llama.cpp and TGI; None where the page has none of them.
     """
+    return _sum_of(text, _RUNNING), _sum_of(text, _WAITING)
+
+
+def read_served(text: str) -> int | None:
+    """Return the requests finished since the server's start, from a Prometheus page."""
+    return _sum_of(text, _SERVED)
+
+
+def _sum_of(text: str, names: tuple[str, ...]) -> int | None:
+    """Return the sum over ranks, engines and endings of the first of the names that is there."""
     sums: dict[str, int] = {}
     for line in text.splitlines():
         name, value = re.split(r"[{ ]", line, maxsplit=1)[0], line.rpartition(" ")[2]
-        if name in _RUNNING or name in _WAITING:
+        if name in names:
             with contextlib.suppress(ValueError, OverflowError):  # NaN and Inf are no counts
                 sums[name] = sums.get(name, 0) + int(float(value))
-    found = [next((sums[n] for n in names if n in sums), None) for names in _NAMES]
-    return found[0], found[1]
-
-
-_NAMES = (_RUNNING, _WAITING)
+    return next((sums[name] for name in names if name in sums), None)
 
 
 def read_loads(answer: object) -> _Counts:

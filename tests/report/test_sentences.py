@@ -37,32 +37,32 @@ def judged(control, treatment, sessions=40, **facts):
             [6, 5, 7],
             [2, 2, 5],
             "INCONCLUSIVE: not decided whether 15% -> 7.5% is an effect or chance; elimination is"
-            " refuted (at least 3.1% are still bad); about 6 more runs per arm would decide if the"
-            " difference is as seen.",
+            " refuted (at least 3.1% are still bad, one-sided 95% bound); about 6 more runs"
+            " per arm would decide if the difference is as seen.",
         ),
         (
             [6, 5, 7],
             [0, 0, 0],
             "REDUCED: 15% -> 0% of sessions are bad (95% CI of the change -26.2 to -8.1 points);"
-            " not shown to be below 1%: 0 bad says at most 2.5%, 179 more clean sessions (5 runs)"
-            " are still needed.",
+            " not shown to be below 1%: 0 bad says at most 2.5% (one-sided 95% bound), 179 more"
+            " clean sessions (5 runs) are still needed.",
         ),
         (
             [6, 5, 7],
             [1, 1, 2],
             "REDUCED: 15% -> 3.3% of sessions are bad (95% CI of the change -23.4 to -1.5 points);"
-            " not shown to be below 1% (at most 9.3%).",
+            " not shown to be below 1% (at most 9.3%, one-sided 95% bound).",
         ),
         (
             [6, 5, 7, 6, 4, 8, 6, 6],
             [3, 2, 4, 3, 2, 3, 4, 3],
             "REDUCED: 15% -> 7.5% of sessions are bad (95% CI of the change -13.0 to -2.2 points);"
-            " not gone: at least 5.1% are still bad.",
+            " not gone: at least 5.1% are still bad (one-sided 95% bound).",
         ),
         (
             [6, 5, 7, 6, 4, 8, 6, 6],
             [0] * 8,
-            "ELIMINATED: at most 0.93% of sessions are bad at 95% confidence (0/320 in 8 runs);"
+            "ELIMINATED: at most 0.93% of sessions are bad (one-sided 95% bound; 0/320 in 8 runs);"
             " the control has 15%.",
         ),
         (
@@ -80,8 +80,9 @@ def judged(control, treatment, sessions=40, **facts):
             [6, 5, 7],
             [6, 7, 5],
             "INCONCLUSIVE: not decided whether 15% -> 15% is an effect or chance; elimination is"
-            " refuted (at least 8.6% are still bad); no sensible number of runs settles so small a"
-            " difference (10 per arm could show that it is within ±7.5 points).",
+            " refuted (at least 8.6% are still bad, one-sided 95% bound); no sensible number of"
+            " runs settles so small a difference (10 per arm could show that it is within ±7.5"
+            " points).",
         ),
         (
             [0, 0, 0],
@@ -127,7 +128,11 @@ def test_every_guard_has_its_words():
     names = {check.name for check in judged([6], [2]).checks}
 
     assert names == set(LABELS)
-    void = names - {n for n in names if n.startswith("heterogeneous")} - {"exposure_in_flight_s"}
+    void = (
+        names
+        - {n for n in names if n.startswith("heterogeneous")}
+        - {"exposure_in_flight_s", "foreign_load"}
+    )
     assert void == set(FAILURES) == set(REMEDIES)
 
 
@@ -203,6 +208,47 @@ def test_an_unequal_exposure_is_the_reason_when_it_decided():
     assert told[-1] == "the arms were not exposed alike, so equal rates prove nothing"
 
 
+@pytest.mark.parametrize(("a", "b", "arm_with_more"), [(10, 15, "treatment"), (15, 10, "control")])
+@pytest.mark.parametrize("name", ["in_flight_s", "concurrency", "tokens", "rounds", "batch"])
+def test_which_arm_was_exposed_more_and_by_how_much_is_told(name, a, b, arm_with_more):
+    arms = [ArmFacts(exposure=Exposure(**{name: float(value)})) for value in (a, b)]
+
+    found = judged(*SIXTEEN, guards=GuardFacts(*arms))
+
+    told = f"the {arm_with_more} had 50% more, 15 against 10"
+    assert told in headline(found)
+    assert any(line.startswith("exposure differs") and told in line for line in beside(found))
+
+
+def test_a_trigger_that_one_arm_never_had_is_told_without_a_ratio():
+    arms = [ArmFacts(exposure=Exposure(batch=value)) for value in (0.0, 4.0)]
+
+    told = headline(judged(*SIXTEEN, guards=GuardFacts(*arms)))
+
+    assert "the treatment had 4, the other arm none" in told
+
+
+def test_load_of_others_is_a_note_and_voids_nothing():
+    quiet, busy = ArmFacts(foreign_load=()), ArmFacts(foreign_load=("trials/2: 47 at once",) * 3)
+
+    found = judged([6] * 8, [0] * 8, guards=GuardFacts(busy, quiet))
+
+    assert found.word is Word.ELIMINATED
+    (told,) = [line for line in beside(found) if line.startswith("foreign load")]
+    assert "control: trials/2: 47 at once, and 2 more signs under Checks" in told
+    assert beside(judged([6] * 8, [0] * 8, guards=GuardFacts(quiet, quiet))) == []
+
+
+def test_bounds_have_the_same_numbers_and_name_in_headline_and_table():
+    for arms in (([6, 5, 7], [2, 2, 5]), ([6] * 8, [0] * 8), ([6, 5, 7], [1, 1, 2])):
+        found = judged(*arms)
+        flat = " ".join(terminal.render(document.build(found)).split())
+        table = flat.split("treatment, one-sided 95% bounds", 1)[1]
+        for word, number in re.findall(r"(at least|at most) ([0-9.]+%)", headline(found)):
+            assert f"{word} {number}" in table[:60]
+        assert "one-sided 95% bound" in headline(found)
+
+
 def drawn(name, bad):
     return ArmCounts(
         name, tuple(Run(x, 40, block=DrawnBlock(str(i // 2), 4)) for i, x in enumerate(bad))
@@ -237,4 +283,4 @@ def test_boots_are_called_boots():
         for name, bad in (("control", 6), ("treatment", 0))
     ]
 
-    assert "(0/320 in 8 boots)" in headline(judge(*booted))
+    assert "; 0/320 in 8 boots)" in headline(judge(*booted))

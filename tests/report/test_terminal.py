@@ -149,3 +149,25 @@ def test_a_table_without_text_in_a_column_leaves_it_out():
 
     assert lines == ["a  c", "1  3", "2"]
     assert terminal.grid(Table("t", ("a",), ())) == []
+
+
+def test_no_cell_of_a_table_makes_it_wider_than_the_page():
+    long = "control: trials/001-control: the unit restarted itself (0 -> 1); " * 8
+    table = Table(
+        "t", ("", "check", "found", "allowed"), (("FAIL", "no trial " * 9, long, "at most 5%"),)
+    )
+
+    lines = terminal.grid(table)
+
+    assert max(map(len, lines)) <= terminal.WIDTH - 2
+    assert " ".join(" ".join(lines).split()).count("restarted") == long.count("restarted")
+
+
+def test_checks_with_much_to_tell_stay_within_the_page(report_of):
+    disturbed = tuple(f"trials/{n:03}-control: the unit restarted itself" for n in range(30))
+    facts = GuardFacts(ArmFacts(disturbances=disturbed), ArmFacts(disturbances=()))
+
+    told = terminal.render(report_of([6, 5, 7], [2, 2, 5], guards=facts))
+
+    assert max(map(len, told.splitlines())) <= 100
+    assert all(f"trials/{n:03}-control" in told for n in range(30))

@@ -6,7 +6,15 @@ import threading
 
 import pytest
 
-from fleetctl.serving.loads import LoadSampler, fetch_json, read_loads, read_metrics
+from fleetctl.serving.loads import (
+    LoadSampler,
+    ServerLoad,
+    fetch_json,
+    read_loads,
+    read_metrics,
+    read_served,
+    strangers,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +114,74 @@ def test_a_server_without_loads_is_asked_for_its_metrics(server):
 
 def test_a_server_that_is_not_there_says_nothing():
     assert fetch_json(("127.0.0.1", 1), "/v1/loads") is None
+
+
+@pytest.mark.parametrize(
+    ("page", "served"),
+    [
+        (
+            'vllm:request_success_total{finished_reason="stop"} 7.0\n'
+            'vllm:request_success_total{finished_reason="length"} 2.0\n',
+            9,
+        ),
+        ('sglang:num_requests_total{model_name="m"} 12.0\n', 12),
+        ("tgi_request_count 4\n", 4),
+        (VLLM, None),
+        ("", None),
+    ],
+)
+def test_requests_served_are_summed_over_how_they_ended(page, served):
+    assert read_served(page) == served
+
+
+@pytest.mark.parametrize(
+    ("load", "signs"),
+    [
+        (ServerLoad(None, None, 0), 0),
+        (ServerLoad(40, 0, 9, largest_asked=40, before=0, served=120), 0),
+        (ServerLoad(20, 9, 9, largest_asked=29, before=0, served=100), 0),
+        (ServerLoad(40, 7, 9, largest_asked=47, before=0), 1),
+        (ServerLoad(40, 0, 9, largest_asked=40, before=3), 1),
+        (ServerLoad(40, 0, 9, largest_asked=40, before=0, served=121), 1),
+        (ServerLoad(41, 0, 9, largest_asked=41, before=1, served=121), 3),
+    ],
+)
+def test_more_than_the_trial_sends_is_somebody_elses(load, signs):
+    assert len(strangers(load, most_at_once=40, sent=120)) == signs
+
+
+def test_what_ran_before_the_trial_and_what_was_served_meanwhile_is_seen():
+    """A server whose counters grow with every look at them."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        looks = 0
+
+        def do_GET(self):
+            Answers.looks += self.path == "/metrics"
+            body = f"vllm:num_requests_running 3\nvllm:request_success_total {Answers.looks}\n"
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            return
+
+    found = http.server.HTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    try:
+        seen = sampled(found, 2)
+    finally:
+        found.shutdown()
+        found.server_close()
+
+    assert seen.before == seen.largest_asked == 3
+    assert seen.served >= 3
+
+
+def test_a_server_that_says_nothing_tells_of_nobody():
+    with LoadSampler(("127.0.0.1", 1), every_s=0.005) as sampler:
+        pass
+
+    assert sampler.seen == ServerLoad(None, None, 0)
+    assert strangers(sampler.seen, most_at_once=1, sent=0) == ()
