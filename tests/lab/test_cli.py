@@ -75,3 +75,10 @@ def test_an_unknown_kind_is_a_usage_error(type_command, tmp_path):
     done = type_command("up", "--kind", "containers", "--dir", tmp_path / "lab")
     assert done.returncode == 2
     assert "it is namespaces or processes" in done.stderr
+
+
+def test_arguments_of_the_engine_that_no_shell_could_read_are_a_usage_error(type_command, tmp_path):
+    done = type_command("up", "--engine", "--depth '2", "--dir", tmp_path / "lab")
+    assert done.returncode == 2
+    assert "No closing quotation" in done.stderr
+    assert not (tmp_path / "lab").exists()
