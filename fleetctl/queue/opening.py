@@ -65,7 +65,7 @@ def joined(
     worker = f"{name}-{secrets.token_hex(6)}"
 
     def on_lost(lost: str, cells: int) -> None:
-        say(f"worker {lost} is lost; {cells} cell(s) of it wait again")
+        say(f"worker {lost} is lost; cells of it that wait again: {cells}")
 
     with (
         Database(address, clock, f"fleetctl {name}", on_wait=say) as database,

@@ -146,7 +146,7 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
             if not looks.is_enough
         }
         folder.record(edges.clock.now_s(), "resumed", trials_done=len(done))
-        edges.talk.say(f"resuming {folder.run_id}: {len(done)} trial(s) are done")
+        edges.talk.say(f"resuming {folder.run_id}: trials done: {len(done)}")
         measured = measure_sites(edges, folder, asked.job, plans, rest, ending=looks)
     return asked, replace(measured, facts=looks.judged)
 
