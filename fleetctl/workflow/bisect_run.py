@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from fleetctl.errors import ExitCode, FleetError, InputError, Interrupted, StoreError
+from fleetctl.report.numbers import count
 from fleetctl.spec.bisect import Bisect, Minimize
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.run_folder import RunFolder, list_runs, new_run_id
@@ -102,7 +103,7 @@ def _told_what_is_kept(searching: Searching[S]) -> Iterator[None]:
             error.next_step = f"{resume} goes on"
         elif isinstance(error, StoreError):
             kept = len(searching.log.answers())
-            error.why += f"; {kept} measured run(s) are kept, what came after them is lost"
+            error.why += f"; measured runs that are kept: {kept}; what came after them is lost"
             error.next_step += f"; then {resume} goes on and gives the answer"
         raise
 
@@ -172,7 +173,7 @@ def opened(
             settle(edges, inventory, folder, site)
             done = len(SearchLog(folder).answers())
             folder.record(edges.clock.now_s(), "resumed", answers=done)
-            edges.talk.say(f"{done} run(s) are measured already")
+            edges.talk.say(f"measured already: {count(done, 'run')}")
         yield folder, site
 
 

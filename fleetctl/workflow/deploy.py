@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fleetctl.errors import ApplyFailed
 from fleetctl.plan.patches import files_by_path, module_paths, modules_of
 from fleetctl.plan.planner import Plan, sha256
+from fleetctl.report.numbers import count
 from fleetctl.serving.loads import fetch_json
 from fleetctl.serving.proof import (
     ExpectedModule,
@@ -116,7 +117,7 @@ def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) ->
         patches |= _live_patches(one, read.code)
         processes += [_declared(one, process) for process in read.unit.processes]
         boots.append(read.unit.invocation)
-    edges.talk.say(f"{site.name}: proven: {len(proof.shown)} fact(s) about what runs")
+    edges.talk.say(f"{site.name}: proven: {count(len(proof.shown), 'fact')} about what runs")
     return Deployed(arm, "+".join(boots), patches, tuple(processes), proof)
 
 

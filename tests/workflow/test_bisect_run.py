@@ -102,7 +102,7 @@ def test_what_a_full_disk_costs_is_said_and_true(search, disk):
         search()
     disk.full_at, made = None, len(search.site.measured)
 
-    assert "2 measured run(s) are kept" in told.value.why
+    assert "measured runs that are kept: 2" in told.value.why
     assert f"`fleetctl resume {search.folder().run_id}`" in told.value.next_step
     assert search(resume=True) == 2
     assert len(search.site.measured) == made
