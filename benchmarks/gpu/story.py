@@ -1,4 +1,4 @@
-"""The story on a GPU: `python3 -m benchmarks.gpu.story sweep|table --out DIR`.
+"""The story on a GPU: `python3 -m benchmarks.gpu.story sweep|table|both --out DIR`.
 
 `sweep` looks for knobs (depth of the main branch, top-k, precision of its products) under which the
 race shows; `table` counts corrupt sessions and wrong tokens of every combination of variants. No
@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import story_timeline
+from benchmarks.gpu import story_page, story_timeline
 from benchmarks.gpu.story_cells import INSTRUMENTS, Cell, Load, Oracle, run_cell
 
 Result = dict[str, Any]
+KEYS = ("bf16", "fp8")
 
 
 class Budget:
@@ -77,34 +78,41 @@ def say(row: Result) -> None:
 
 
 def swept(loads: Sequence[Load], oracle: Oracle, budget: Budget) -> list[Result]:
-    """Run the leading cells of each load; where the first one is clean, only that."""
+    """Run the leading cells of each load; where persistent_logits is clean, only that.
+
+    It has the narrowest window, and its place in time is what the loads are tried for.
+    """
     rows: list[Result] = []
+    kept = Cell(indexer="persistent_logits")
     for knobs in loads:
         if budget.is_spent:
             break
-        label = f"depth={knobs.depth} top_k={knobs.top_k} words={knobs.words} tf32={knobs.tf32}"
-        print(f"-- {label} batch={knobs.max_batch} context={knobs.context_tokens}", flush=True)
-        first = Cell()
-        row = run_cell(first, knobs, oracle, trials=1)
-        found = [row]
-        if row["corrupt"]:
-            kept = replace(first, indexer="persistent_logits")
-            found.append(run_cell(kept, knobs, oracle, trials=1))
+        print(f"-- {named(knobs)}", flush=True)
+        found = [run_cell(kept, knobs, oracle, trials=1)]
+        if found[0]["corrupt"]:
+            found += [run_cell(Cell(keys=keys), knobs, oracle, trials=1) for keys in KEYS]
         for one in found:
             say(one)
         rows += [{"load": vars(knobs), **one} for one in found]
     return rows
 
 
+def named(knobs: Load) -> str:
+    """Return what tells loads apart."""
+    names = ("depth", "splits", "words", "context_tokens", "max_batch", "sessions", "rounds")
+    return " ".join(f"{name}={getattr(knobs, name)}" for name in names)
+
+
 def grid() -> list[Load]:
     """Return the loads of the sweep.
 
     The longer the contexts, the longer the indexer; the deeper the main branch, the later its
-    transients are written. The columns of 48 rows of 5,440 scores just fit the allocator's pool of
-    small blocks (1 MiB), in which the attention's query looks for room.
+    transients are written; the more splits, the more rows they cover. The scores of 44 rows of
+    5,952 just fit the allocator's pool of small blocks (1 MiB), in which the query's parts look
+    for room.
     """
-    words = (3570, 3770, 3870, 3470)
-    return [Load(2, words=count, context_tokens=5440, sessions=60, rounds=4) for count in words]
+    words = (5500, 5300, 5100, 4900, 4700, 5400, 5200, 5000, 4800, 4600, 4500, 4400, 4300, 5600)
+    return [Load(3, words=count, context_tokens=5952, max_batch=44) for count in words]
 
 
 def best_load(rows: Sequence[Result]) -> Load | None:
@@ -114,13 +122,30 @@ def best_load(rows: Sequence[Result]) -> Load | None:
         groups.setdefault(json.dumps(row["load"]), []).append(row)
     scored = []
     for load, found in groups.items():
-        if len(found) < 2:
+        if len(found) < 3:
             continue
-        bf16, kept = (row["corrupt"] / row["sessions"] for row in found)
-        score = 4 * (0.05 <= bf16 <= 0.3) + 2 * (0 < kept < bf16) + (kept < bf16)
-        scored.append((score, -abs(bf16 - 0.15), load))
+        kept, bf16, fp8 = (row["corrupt"] / row["sessions"] for row in found)
+        score = 4 * (0.05 <= bf16 <= 0.3) + 2 * (0 < kept < bf16) + (kept < bf16) - 4 * fp8
+        scored.append((score, kept, load))
     best = max(scored, default=None)
     return Load(**json.loads(best[2])) if best else None
+
+
+def layouts(loads: Sequence[Load]) -> list[Result]:
+    """Return and print, by bucket, what the main stream writes over what the side stream uses."""
+    rows: list[Result] = []
+    for knobs, indexer in itertools.product(loads, ("transient", "persistent_logits")):
+        print(f"-- {indexer} {named(knobs)}", flush=True)
+        races = story_timeline.races(Cell(indexer=indexer), knobs)
+        rows.append({"load": vars(knobs), "indexer": indexer, "races": races})
+        for bucket, found in races.items():
+            said = {
+                f"{race['side']}[{race['offset']}+{race['shared_bytes']}/{race['side_bytes']}]"
+                for race in found
+                if race["main_writes"] and "/" not in race["main"] + race["side"]
+            }
+            print(f"   {bucket}: {' '.join(sorted(said)) or 'nothing'}", flush=True)
+    return rows
 
 
 def guarded(name: str, result: Result, call: Callable[[], object]) -> None:
@@ -135,10 +160,9 @@ def guarded(name: str, result: Result, call: Callable[[], object]) -> None:
 
 def sweep(result: Result, oracle: Oracle, budget: Budget) -> Load | None:
     """Look for knobs, and return the best."""
-    if torch.cuda.is_available():
-        longest = Load(2, words=4900, context_tokens=5440)
-        guarded("kernel_us", result, lambda: story_timeline.kernel_times(longest))
-    guarded("sweep", result, lambda: swept(grid(), oracle, budget))
+    loads = grid()
+    guarded("layouts", result, lambda: layouts(loads[:1]))
+    guarded("sweep", result, lambda: swept(loads, oracle, budget))
     return best_load(result.get("sweep", []))
 
 
@@ -148,7 +172,7 @@ def table(result: Result, knobs: Load, trials: int, oracle: Oracle, budget: Budg
     rows: list[Result] = []
     result["cells"] = rows
     result["batch_1"] = []
-    leading = [Cell(keys=keys) for keys in ("bf16", "fp8")]
+    leading = [Cell(keys=keys) for keys in KEYS]
     kept = [replace(cell, indexer="persistent_logits") for cell in leading]
     alone = replace(knobs, sessions=1)
     for cell in (*leading, *kept):
@@ -158,17 +182,22 @@ def table(result: Result, knobs: Load, trials: int, oracle: Oracle, budget: Budg
         name = f"{cell.indexer} {cell.keys} {cell.instrument}"
         guarded(f"races {name}", result, lambda c=cell: story_timeline.races(c, knobs))
         if torch.cuda.is_available():
-            guarded(
-                f"timeline {name}",
-                result,
-                lambda c=cell: story_timeline.one_layer(c, knobs, oracle),
-            )
+            traced = f"timeline {name}"
+            guarded(traced, result, lambda c=cell: story_timeline.one_layer(c, knobs, oracle))
+            story_timeline.tell(result.get(traced, []))
+    if torch.cuda.is_available():
+        guarded("kernel_us", result, lambda: story_timeline.kernel_times(knobs))
     for cell in cells():
         if budget.is_spent:
             print("out of time before", cell, flush=True)
             break
         rows.append(run_cell(cell, knobs, oracle, trials=trials))
         say(rows[-1])
+
+
+def device_name() -> str:
+    """Return what the engine runs on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,22 +209,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sweep-s", type=float, default=90)
     parser.add_argument("--prepared", type=Path, help="what Oracle.prepare kept")
     parser.add_argument("--trials", type=int, default=3)
-    parser.add_argument("--load", type=json.loads, help="JSON of Load; `both` finds one")
+    parser.add_argument("--load", type=json.loads, help="JSON of Load; `both` looks for one first")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR, stream=sys.stdout)
-    result: Result = {"command": sys.argv[1:], "torch": torch.__version__}
+    result: Result = {"command": sys.argv[1:], "torch": torch.__version__, "device": device_name()}
     budget = Budget(options.budget_s)
     oracle = Oracle(options.prepared)
     knobs = Load(**options.load) if options.load else None
     try:
         if options.part != "table":
-            knobs = sweep(result, oracle, Budget(options.sweep_s))
+            knobs = sweep(result, oracle, Budget(options.sweep_s)) or knobs
             print("best:", knobs)
         if options.part != "sweep" and knobs is not None:
             table(result, knobs, options.trials, oracle, budget)
     finally:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "story.json").write_text(json.dumps(result, indent=1) + "\n")
+        if "load" in result:
+            (options.out / "story_tables.md").write_text(story_page.markdown(result))
     return 0
 
 

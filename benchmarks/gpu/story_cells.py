@@ -51,6 +51,7 @@ class Load:
         sessions: at once.
         rounds: of each session.
         main_first: whether the main stream has the higher priority in graphs.
+        splits: parts in which the attention's query is summed.
     """
 
     depth: int
@@ -62,10 +63,12 @@ class Load:
     sessions: int = 40
     rounds: int = 3
     main_first: bool = True
+    splits: int = 4
 
     def config(self, device_type: str) -> EngineConfig:
         """Return the engine's sizes."""
-        model = replace(default_model(device_type), depth=self.depth, top_k=self.top_k)
+        knobs = {"depth": self.depth, "top_k": self.top_k, "splits": self.splits}
+        model = replace(default_model(device_type), **knobs)
         config = EngineConfig(model, self.max_batch, self.context_tokens)
         return replace(config, cache_pages=self.max_batch * config.pages_per_row + 64)
 

@@ -26,6 +26,7 @@ from payload.engine.index_kernels import index_parts
 from payload.indexer.contract import to_slots
 
 STEPS_TRACED = 3
+LAYER_KERNELS = 30  # from the scores on, until both streams have joined
 
 
 def kernel_times(knobs: Load) -> dict[str, float]:
@@ -110,7 +111,14 @@ def one_layer(cell: Cell, knobs: Load, oracle: Oracle) -> list[dict[str, Any]]:
     """Return the kernels of one layer of the last step; time 0 is the start of its scoring."""
     events = replayed_kernels(cell, knobs, oracle)
     starts = [i for i, event in enumerate(events) if "_logits_kernel" in event["name"]]
-    first, following = starts[-3:-1]
+    first = starts[-3]
     zero = events[first]["start_us"]
-    layer = events[first - 3 : following]
+    layer = events[first - 3 : first + LAYER_KERNELS]
     return [{**event, "start_us": round(event["start_us"] - zero, 2)} for event in layer]
+
+
+def tell(layer: list[dict[str, Any]]) -> None:
+    """Print a layer's kernels, one a line."""
+    for event in layer:
+        start_us, end_us = event["start_us"], event["start_us"] + event["us"]
+        print(f"   {event['stream']:>3} {start_us:7.1f} {end_us:7.1f} {event['name'][:48]}")

@@ -9,6 +9,7 @@ from payload.cache.layout import PAGE_TOKENS
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)
 
 
+SPLIT_ROWS = 8  # a smaller batch is multiplied in one piece
 LAYERS = 4  # three follow a pointer each, the last one reads the token
 
 
@@ -22,7 +23,7 @@ class ModelConfig:
         width: of the dense layers that make the attention's query.
         gate: values of the gate that weighs the heads.
         depth: how many dense layers the main stream runs beside the indexer; 0 = to be measured.
-        splits: parts in which the attention's query is summed (split-K).
+        splits: parts in which the query is summed (split-K) for SPLIT_ROWS rows or more.
         top_k: positions that attention sees.
         seed: of the code vectors.
     """
@@ -50,12 +51,10 @@ class ModelConfig:
 def default_model(device_type: str) -> ModelConfig:
     """Return the shapes for `cpu` or `cuda`; depth 0 lets the machine decide.
 
-    A GPU affords production's 64 index heads, and needs split-K to fill it: with 64 splits the
-    parts of a large batch take more than 1 MiB, where PyTorch's allocator begins its pool of large
-    blocks.
+    A GPU affords production's 64 index heads, and has more processors to fill by split-K.
     """
     if device_type == "cuda":
-        return ModelConfig(depth=0, heads=64, splits=64)
+        return ModelConfig(depth=0, heads=64, splits=4)
     return ModelConfig(depth=0)
 
 

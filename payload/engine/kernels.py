@@ -47,7 +47,7 @@ def attention_query(
     w_last: Tensor,
     w_before: Tensor,
     *,
-    out: tuple[Tensor, Tensor, Tensor],
+    out: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Project the dense results to queries of length sqrt(D), the second one by split-K.
 
@@ -56,18 +56,21 @@ def attention_query(
         before: `[B, W]`, the one before it.
         w_last: `[W, D]`, the projection of `last`.
         w_before: `[W, D]`, the projection of `before`.
-        out: the queries `[B, D]`; room for the parts `[splits, B, D]`; and the norms `[B]` that the
-            queries were divided by, which nobody reads in inference.
+        out: the queries `[B, D]`; room for the parts `[splits, B, D]`; the lengths `[B]` of
+            `before`, a statistic that nobody reads in inference; and room `[B, W]`, used up.
     """
-    query, parts, norms = out
+    query, parts, norms, room = out
     splits, rows, dim = parts.shape
+    total, length = room.view(-1)[: rows * dim].view(rows, dim), room.view(-1)[:rows].view(rows, 1)
     torch.mm(last, w_last, out=query)
     pieces = before.view(rows, splits, -1).transpose(0, 1)  # [splits, B, W / splits]
     torch.bmm(pieces, w_before.view(splits, -1, dim), out=parts)
-    query.add_(parts.sum(dim=0))
-    norm = query.square().mean(dim=1).add_(1e-6).sqrt_()
-    query.div_(norm.unsqueeze(1))
-    norms.copy_(norm)
+    torch.linalg.vector_norm(before, dim=1, out=norms)
+    # into the room: a temporary would be one more block that two streams may share
+    torch.sum(parts, dim=0, out=total)
+    query.add_(total)
+    torch.linalg.vector_norm(query, dim=1, keepdim=True, out=length)
+    query.mul_(dim**0.5).div_(length.add_(1e-6))
 
 
 def attend(query: Tensor, kv: Tensor, slots: Tensor, *, out: Tensor) -> Tensor:

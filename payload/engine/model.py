@@ -21,7 +21,7 @@ from payload.cache import layout
 from payload.cache.contract import Pools
 from payload.device.contract import Device
 from payload.engine import kernels
-from payload.engine.config import EngineConfig
+from payload.engine.config import SPLIT_ROWS, EngineConfig
 from payload.engine.weights import Weights
 from payload.indexer.contract import Indexer, IndexerCall
 from payload.runner.contract import StepInputs
@@ -161,10 +161,10 @@ class GlassBox:
             device.launch(kernels.dense, before, weight, out=last)
             before, last, spare = last, spare, before
         norms = device.empty((rows,), torch.float32)
-        shape = (self._shape.splits, rows, self._shape.code_dim)
-        parts = device.empty(shape, torch.float32)
+        splits = self._shape.splits if rows >= SPLIT_ROWS else 1
+        parts = device.empty((splits, rows, self._shape.code_dim), torch.float32)
         ends = (weights.query_last[layer], weights.query_before[layer])
-        results = (branch.query, parts, norms)
+        results = (branch.query, parts, norms, last)
         device.launch(kernels.attention_query, before, spare, *ends, out=results)
         return branch.query
 
