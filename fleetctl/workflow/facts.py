@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from fleetctl.spec.experiment import Experiment
 ARMS = ("control", "treatment")
 # 48 bits tell two files of one experiment apart, and people can read them
 _SHOWN_DIGITS = 12
+# a clock that is disciplined moves by less
+_SHOWN_STEP_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class TrialFacts:
         disturbances: restarts, memory kills, GPU errors while it ran.
         missed_triggers: what the fault needs and the load never reached.
         void_because: faults of the client, which make the trial unusable.
+        foreign_load: by what the server said that somebody else asked it; None where it said
+            nothing, or where nobody knows what the load's own program sent.
+        sequence: how many trials of the run were begun before it; None where nobody counted.
     """
 
     trial: str
@@ -72,6 +78,8 @@ class TrialFacts:
     missed_triggers: tuple[str, ...] = ()
     void_because: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    foreign_load: tuple[str, ...] | None = None
+    sequence: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -87,8 +95,36 @@ class TrialFacts:
 
 
 def in_order(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
-    """Return trials by the time they started."""
-    return tuple(sorted(facts, key=lambda fact: fact.started_s))
+    """Return trials as they were begun: as the run counted them, whatever its clock said.
+
+    Where nobody counted, or several machines did, each for itself, the clock decides.
+    """
+    made = tuple(facts)
+    return tuple(sorted(made, key=_sequence_of if _are_counted(made) else _started_of))
+
+
+def clock_steps(facts: Iterable[TrialFacts]) -> tuple[str, ...]:
+    """Return where the clock of this machine was set back while the trials were made."""
+    made = in_order(facts)
+    return tuple(
+        f"the clock here was set back by {back_s:.0f} s or more between {before.trial} and "
+        f"{after.trial}; the order of the trials does not come from it"
+        for before, after in itertools.pairwise(made)
+        if (back_s := before.started_s - after.started_s) >= _SHOWN_STEP_S
+    )
+
+
+def _are_counted(facts: Sequence[TrialFacts]) -> bool:
+    numbers = {fact.sequence for fact in facts}
+    return None not in numbers and len(numbers) == len(facts)
+
+
+def _sequence_of(fact: TrialFacts) -> int:
+    return fact.sequence or 0
+
+
+def _started_of(fact: TrialFacts) -> float:
+    return fact.started_s
 
 
 def undisturbed(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
@@ -121,7 +157,9 @@ def arm_counts(facts: Sequence[TrialFacts], arm: str) -> ArmCounts:
 
 
 def minutes_per_run(facts: Sequence[TrialFacts]) -> float | None:
-    """Return the host time of one run, restarts between runs included; None without trials."""
+    """Return the host time of one run, restarts between runs included; None where unknown."""
+    if clock_steps(facts):
+        return None
     sites: dict[str, list[TrialFacts]] = {}
     for fact in facts:
         sites.setdefault(fact.host, []).append(fact)
@@ -251,7 +289,16 @@ def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
         achieved_concurrency=min(
             (f.concurrency_share for f in facts if f.concurrency_share is not None), default=None
         ),
+        foreign_load=_foreign_load(facts),
     )
+
+
+def _foreign_load(facts: Sequence[TrialFacts]) -> tuple[str, ...] | None:
+    """Return what servers said of others' requests; None where none of them could tell."""
+    told = [fact for fact in facts if fact.foreign_load is not None]
+    if not told:
+        return None
+    return tuple(f"{fact.trial}: {text}" for fact in told for text in fact.foreign_load or ())
 
 
 def _labelled(facts: Sequence[TrialFacts], attribute: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from fleetctl.workflow.experiment import Asked
 from fleetctl.workflow.facts import (
     TrialFacts,
     arm_counts,
+    clock_steps,
     effective_differences,
     in_order,
     minutes_per_run,
@@ -57,7 +58,12 @@ def judge_run(
         name=experiment.name,
         hypothesis=experiment.experiment.hypothesis,
         run_id=folder.run_id,
-        notes=(*notes, *_notes_of_looks(folder, experiment), *_notes_of_plans(folder, experiment)),
+        notes=(
+            *notes,
+            *_notes_of_looks(folder, experiment),
+            *clock_steps(ordered),
+            *_notes_of_plans(folder, experiment),
+        ),
     )
     write_report(folder, report, judgement)
     _remember(history, experiment, folder, ordered, guards, judgement)

@@ -16,7 +16,7 @@ from fleetctl.spec.matrix import Matrix
 from fleetctl.store.campaign import CampaignState, CellResult, RunPhase
 from fleetctl.store.history import History
 from fleetctl.workflow.campaign import CampaignEnd
-from fleetctl.workflow.facts import TrialFacts, arm_counts
+from fleetctl.workflow.facts import TrialFacts, arm_counts, clock_steps, in_order
 from fleetctl.workflow.judgement import matching_dispersion
 from fleetctl.workflow.matrix import AskedMatrix
 
@@ -180,7 +180,8 @@ def _counts(counted: Iterable[Counted], cell: str) -> ArmCounts:
 def _host_and_boot(counted: Sequence[Counted]) -> dict[str, str]:
     """Return the block of each trial: its host, numbered by boot where that changed."""
     boots: dict[str, list[str]] = {}
-    for one in sorted(counted, key=lambda one: one.facts.started_s):
+    order = [fact.trial for fact in in_order(one.facts for one in counted)]
+    for one in sorted(counted, key=lambda one: order.index(one.facts.trial)):
         known = boots.setdefault(one.facts.host, [])
         if one.epoch not in known:
             known.append(one.epoch)
@@ -197,6 +198,7 @@ def _notes(asked: AskedMatrix, state: CampaignState, counted: Sequence[Counted])
         for missed in one.facts.missed_triggers:
             yield f"{one.facts.trial} says nothing: {missed}"
     yield from _ran_alike(counted)
+    yield from clock_steps(one.facts for one in counted)
     left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN)
     if left:
         yield f"{len(left)} of {len(state.runs)} runs were not made yet"

@@ -9,7 +9,7 @@ from fleetctl.analysis.design import Slot
 from fleetctl.errors import HostError
 from fleetctl.serving.command import CommandTrial, run_command
 from fleetctl.serving.load import TrialPlan
-from fleetctl.serving.loads import LoadSampler
+from fleetctl.serving.loads import LoadSampler, ServerLoad, strangers
 from fleetctl.serving.target import Target
 from fleetctl.serving.transcripts import TranscriptFolder
 from fleetctl.spec.experiment import CommandSpec, Workload
@@ -57,7 +57,8 @@ def measure(
         HostError: the host could not be reached to begin with.
     """
     edges.talk.say(f"{site.name}: trial {slot.position + 1} ({slot.arm}, run {slot.run + 1})")
-    started_s = edges.clock.now_s()
+    started_s, began_s = edges.clock.now_s(), edges.clock.monotonic_s()
+    sequence = measuring.folder.record_numbered(started_s, "measuring", trial=trial)
     before = [_look(host, started_s) for host in site.hosts]
     entry = site.entry.transport.forward(site.address[1], address=site.address[0])
     with entry as address, LoadSampler(address) as sampler:
@@ -76,7 +77,7 @@ def measure(
         block=slot.block.name if slot.block else "",
         block_runs=slot.block.runs if slot.block else 0,
         started_s=started_s,
-        wall_s=edges.clock.now_s() - started_s,
+        wall_s=edges.clock.monotonic_s() - began_s,
         boot=deployed.boot,
         corrupted=result.corrupted,
         counted=result.counted,
@@ -93,7 +94,20 @@ def measure(
         disturbances=tuple(_disturbances(site, before, after)),
         missed_triggers=missed_triggers(measuring.workload, result.exposure, load.largest_running),
         void_because=result.invalid_because,
+        foreign_load=foreign_load(result, load),
+        sequence=sequence,
     )
+
+
+def foreign_load(result: TrialResult, load: ServerLoad) -> tuple[str, ...] | None:
+    """Return by what the server said that somebody else asked it; None where that can't be told.
+
+    A program of one's own may send more than it says, so only the built-in load is compared.
+    """
+    says_nothing = load.before is None and not load.samples and load.served is None
+    if result.client is None or says_nothing:
+        return None
+    return strangers(load, most_at_once=result.sessions, sent=result.exposure.requests)
 
 
 def concurrency_share(result: TrialResult) -> float | None:

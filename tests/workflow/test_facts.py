@@ -1,17 +1,23 @@
 """Trials as a run remembers them, and what is made of them for the verdict."""
 
 import dataclasses
+import itertools
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleetctl.analysis.effective import Kind
 from fleetctl.spec.experiment import Experiment, Head, Observer
 from fleetctl.workflow.facts import (
     TrialFacts,
     arm_counts,
+    clock_steps,
     effective_differences,
     guard_facts,
+    in_order,
+    minutes_per_run,
 )
 
 FACTS = TrialFacts(
@@ -51,6 +57,31 @@ def experiment(**changes) -> Experiment:
 
 def test_facts_survive_the_disk():
     assert TrialFacts.from_json(json.loads(json.dumps(FACTS.to_json()))) == FACTS
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.sampled_from("ab")), max_size=8), st.randoms())
+def test_trials_that_were_counted_are_in_that_order_whatever_clocks_and_lists_say(begun, dice):
+    made = [
+        dataclasses.replace(FACTS, trial=f"{n}", started_s=at_s, host=host, sequence=n)
+        for n, (at_s, host) in enumerate(begun)
+    ]
+    mixed = dice.sample(made, len(made))
+
+    assert list(in_order(mixed)) == made
+    backwards = sum(b.started_s - a.started_s <= -1 for a, b in itertools.pairwise(made))
+    assert len(clock_steps(mixed)) == backwards
+    assert (minutes_per_run(mixed) is None) == bool(backwards or not made)
+
+
+def test_machines_that_counted_for_themselves_are_put_in_order_by_their_clocks():
+    made = [
+        dataclasses.replace(FACTS, trial=f"{n}", started_s=float(n), sequence=n % 2)
+        for n in range(4)
+    ]
+
+    assert list(in_order(made[::-1])) == made
+    assert clock_steps(made[::-1]) == ()
 
 
 def test_infra_is_neither_corrupt_nor_clean():

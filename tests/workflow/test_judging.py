@@ -72,6 +72,38 @@ def test_a_run_of_which_no_order_was_recorded_is_not_blamed_for_it(folder):
     assert {c.name: c.passed for c in checks}["order_deviates"] is None
 
 
+STEPS_S = [0.0, -3600.0, 3600.0, -1e9]
+
+
+@pytest.mark.parametrize("step_s", STEPS_S)
+@pytest.mark.parametrize("executed", [ORDER_OF_4, "AB" * 4], ids=["kept", "not kept"])
+def test_a_clock_that_was_set_changes_no_verdict_and_is_told_where_it_went_back(
+    folder, step_s, executed
+):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+    counted = [replace(fact, sequence=n) for n, fact in enumerate(trials(executed, FIX))]
+    stepped = [
+        replace(fact, started_s=fact.started_s + step_s * (n >= 3))
+        for n, fact in enumerate(counted)
+    ]
+
+    sound = judged(folder, counted).judgement
+    found = judged(folder, stepped).judgement
+
+    assert found == sound
+    assert (found.reason == "order_deviates") == (executed != ORDER_OF_4)
+    told = "the clock here was set back by" in report_of(folder)
+    assert told == (step_s < 0)
+
+
+def test_where_nobody_counted_the_trials_their_times_give_the_order(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+
+    found = judged(folder, trials(ORDER_OF_4, FIX)[::-1])
+
+    assert {c.name: c.passed for c in found.judgement.checks}["order_deviates"] is True
+
+
 def test_a_run_whose_sessions_were_all_lost_is_given_up_and_makes_no_peek_of_the_rest(folder):
     folder.write_json(ORDER, {"h": "ABBAABBA"})
     facts = trials("ABBAABBA", {"A": [6, 5, 7, 6], "B": [1, 1, 0, 1]})
