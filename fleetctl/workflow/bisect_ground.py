@@ -7,20 +7,19 @@ that a later build is the first to touch is read then: no earlier build has chan
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.environment.sources import Sources
 from fleetctl.errors import DriftError
-from fleetctl.plan.desired import Desired, FileGoal, with_as_found
+from fleetctl.plan.desired import FileGoal
 from fleetctl.plan.jit import ArmCaches, Cache, caches_in_use, caches_of
-from fleetctl.plan.patches import goals_of, target_paths
-from fleetctl.plan.planner import Plan, content_of, plan_host, sha256
+from fleetctl.plan.patches import target_paths
+from fleetctl.plan.planner import content_of
 from fleetctl.spec.arms import Arm
 from fleetctl.spec.ready import Ready
-from fleetctl.transaction.outcome import StagedFile
 from fleetctl.transaction.snapshot import PathState
+from fleetctl.workflow.arm_plans import ArmPlanner, check_distinct, findings_on, patch_goals
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.flags import flag_goals, sources_of
 from fleetctl.workflow.observe import code_query, look
@@ -88,6 +87,7 @@ class HostGround:
         in_use: caches of compiled kernels that its service uses.
         places: their directories and those above them.
         goals: by build: files that differ from as found, flags of its own caches included.
+        arms: by build: what it is.
     """
 
     plan: HostPlan
@@ -96,6 +96,7 @@ class HostGround:
     in_use: tuple[Cache, ...]
     places: Mapping[str, PathState]
     goals: dict[str, tuple[FileGoal, ...]] = field(default_factory=dict)
+    arms: dict[str, Arm] = field(default_factory=dict)
 
     @classmethod
     def of(cls, host: HostPlan, ready: Ready) -> HostGround:
@@ -116,19 +117,42 @@ class HostGround:
         self.plan = replace(self.plan, view=replace(self.plan.view, code=code))
         self._touch(_patched(self.plan, arm))
         _check_absent(self.plan, build)
-        patched = _patch_goals(self.plan, arm)
+        patched = patch_goals(reached, arm, code, lambda path: content_of(self.plan.touched[path]))
         caches, goals = self._with_caches(arm, patched)
-        _check_distinct(reached.name, arm, goals)
+        check_distinct(reached.name, arm, goals, DriftError)
         self._touch(caches.flags.values())
-        _check_on_host(self.plan, {g.path: g.content for g in goals if g.content is not None})
-        self.goals[name] = tuple(goals)
+        new = [(goal.path, goal.content) for goal in goals if goal.content is not None]
+        findings_on(reached, new, DriftError)
+        self.goals[name], self.arms[name] = tuple(goals), arm
         self.plan = replace(self.plan, caches={**self.plan.caches, name: caches})
-        self.plan = replace(
-            self.plan,
-            plans={known: self._plan(known) for known in self.goals},
-            wanted={known: self._wanted(known) for known in self.goals},
-        )
+        self.plan = self._planned()
         return self.plan
+
+    def _planned(self) -> HostPlan:
+        """Return the host with the plans of all builds so far: each knows what the others touch."""
+        lent = sorted({d for caches in self.plan.caches.values() for d in caches.flags.values()})
+        as_found: dict[str, bytes | None] = {
+            goal.path: None for goals in self.goals.values() for goal in goals
+        }
+        as_found |= {
+            path: state.content
+            for path, state in self.plan.touched.items()
+            if state.kind == "file" and state.content is not None
+        }
+        planner = ArmPlanner(
+            self.plan.reached,
+            self.plan.view,
+            self.plan.touched,
+            as_found,
+            tuple(lent),
+            self.ready,
+        )
+        planned = {name: planner.plan(self.arms[name], self.goals[name]) for name in self.goals}
+        return replace(
+            self.plan,
+            plans={name: plan for name, (plan, _) in planned.items()},
+            wanted={name: digests for name, (_, digests) in planned.items()},
+        )
 
     def _with_caches(
         self, arm: Arm, patched: Sequence[FileGoal]
@@ -155,29 +179,6 @@ class HostGround:
         touched = {**look(self.plan.reached, new), **self.plan.touched}
         self.plan = replace(self.plan, touched=touched)
 
-    def _plan(self, name: str) -> Plan:
-        # lent in every build, so that what one has compiled outlives the others' turns
-        lent = sorted({d for caches in self.plan.caches.values() for d in caches.flags.values()})
-        unit = self.plan.reached.host.unit
-        return plan_host(
-            self.plan.reached.name,
-            Desired(self.goals[name], unit, lent=tuple(lent)),
-            self.plan.touched,
-            soak_s=self.ready.soak,
-            stop_s=self.ready.stop,
-            restart_always=True,
-        )
-
-    def _wanted(self, name: str) -> dict[str, str]:
-        """Return the digest of every file any build touches, as this build has it."""
-        found = {
-            path: state.content
-            for path, state in self.plan.touched.items()
-            if state.kind == "file" and state.content is not None
-        }
-        files = with_as_found(self.goals[name], found)
-        return {file.path: sha256(file.content) for file in files if file.content is not None}
-
 
 def _patched(host: HostPlan, arm: Arm) -> list[str]:
     reached = host.reached
@@ -185,21 +186,6 @@ def _patched(host: HostPlan, arm: Arm) -> list[str]:
         path
         for content in arm.patches
         for path in target_paths(reached.name, reached.host, content, host.view.code)
-    ]
-
-
-def _patch_goals(host: HostPlan, arm: Arm) -> list[FileGoal]:
-    reached = host.reached
-    return [
-        goal
-        for content in arm.patches
-        for goal in goals_of(
-            reached.name,
-            reached.host,
-            content,
-            host.view.code,
-            lambda path: content_of(host.touched[path]),
-        )
     ]
 
 
@@ -212,26 +198,3 @@ def _check_absent(host: HostPlan, build: Build) -> None:
                 why="git does not track what lies there",
                 next_step="move it away on the host; nothing was applied",
             )
-
-
-def _check_distinct(host_name: str, arm: Arm, goals: Sequence[FileGoal]) -> None:
-    twice = [path for path, times in Counter(goal.path for goal in goals).items() if times > 1]
-    if twice:
-        raise DriftError(
-            f"{arm.name} changes {twice[0]} twice on {host_name}",
-            why=", and ".join(goal.why for goal in goals if goal.path == twice[0]),
-            next_step="let one patch or flag change a file; nothing was applied",
-        )
-
-
-def _check_on_host(host: HostPlan, files: Mapping[str, bytes]) -> None:
-    """Let the host check a build's files with the service's interpreter and its tools."""
-    staged = [StagedFile(path, content) for path, content in files.items()]
-    findings = host.reached.agent.check(staged, interpreter=host.reached.host.python)
-    fatal = [finding for finding in findings if finding.fatal]
-    if fatal:
-        raise DriftError(
-            f"{host.reached.name} refuses {fatal[0].path}",
-            why="\n       ".join(f"{found.checked_by}: {found.message}" for found in fatal),
-            next_step="mend the file; nothing was applied",
-        )

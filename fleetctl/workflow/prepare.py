@@ -10,16 +10,15 @@ from typing import Any
 
 from fleetctl.environment.sources import Sources
 from fleetctl.errors import EditRefused, InputError, LeaseHeld
-from fleetctl.plan.desired import Desired, FileGoal, with_as_found
+from fleetctl.plan.desired import FileGoal
 from fleetctl.plan.diff import whole_plan
 from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
-from fleetctl.plan.patches import goals_of
-from fleetctl.plan.planner import Plan, plan_host, sha256
+from fleetctl.plan.planner import Plan
 from fleetctl.spec.arms import Arm
 from fleetctl.spec.ready import Ready
-from fleetctl.transaction.outcome import Finding, StagedFile
 from fleetctl.transaction.snapshot import PathState
 from fleetctl.transaction.step import describe
+from fleetctl.workflow.arm_plans import ArmPlanner, check_distinct, findings_on, patch_goals
 from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.flags import flag_goals, sources_of
 from fleetctl.workflow.observe import HostView, look, observe
@@ -127,21 +126,10 @@ def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
     lent = sorted({path for caches in own.values() for path in caches.flags.values()})
     touched = look(host, [*paths, *lent], known=view.paths)
     as_found = {path: _content(touched[path]) for path in paths}
-    plans, wanted = {}, {}
-    for arm in arms:
-        files = with_as_found(goals[arm.name], as_found)
-        # lent in every arm, so that what one has compiled outlives the other's turn
-        desired = Desired(files, host.host.unit, _notes(arm, view), tuple(lent))
-        plans[arm.name] = plan_host(
-            host.name,
-            desired,
-            touched,
-            soak_s=ready.soak,
-            stop_s=ready.stop,
-            restart_always=True,
-            gpu_idle_mib=ready.gpu_idle_mib,
-        )
-        wanted[arm.name] = {f.path: sha256(f.content) for f in files if f.content is not None}
+    planner = ArmPlanner(host, view, touched, as_found, tuple(lent), ready)
+    planned = {arm.name: planner.plan(arm, goals[arm.name]) for arm in arms}
+    plans = {name: plan for name, (plan, _) in planned.items()}
+    wanted = {name: digests for name, (_, digests) in planned.items()}
     return HostPlan(host, view, touched, plans, wanted, own)
 
 
@@ -172,23 +160,10 @@ class _GoalMaker:
 
     def goals(self, arm: Arm, own: Mapping[str, str]) -> tuple[FileGoal, ...]:
         """Return the files of an arm; `own` holds the variables of its own caches."""
-        name, host = self.host.name, self.host.host
-        goals = [
-            goal
-            for content in arm.patches
-            for goal in goals_of(name, host, content, self.view.code, self.view.read)
-        ]
+        goals = patch_goals(self.host, arm, self.view.code, self.view.read)
         goals += self._flags(arm.flags, own)
-        seen: dict[str, FileGoal] = {}
-        for goal in goals:
-            if goal.path in seen:
-                raise InputError(
-                    f"{arm.name} changes {goal.path} twice on {name}",
-                    why=f"{seen[goal.path].why}, and {goal.why}",
-                    next_step="let one patch or flag change a file",
-                )
-            seen[goal.path] = goal
-        return tuple(seen.values())
+        check_distinct(self.host.name, arm, goals, InputError)
+        return tuple(goals)
 
     def _flags(
         self, flags: Mapping[str, str | None], own: Mapping[str, str]
@@ -203,13 +178,6 @@ class _GoalMaker:
 
 def _content(state: PathState) -> bytes | None:
     return state.content if state.kind == "file" else None
-
-
-def _notes(arm: Arm, view: HostView) -> tuple[str, ...]:
-    unread = [r.name for r in view.code.readers if not r.files and r.name in arm.flags]
-    return tuple(
-        f"nothing in {', '.join(view.code.searched) or 'the tree'} reads {name}" for name in unread
-    )
 
 
 def _refuse_held(host: Reached, view: HostView) -> None:
@@ -269,24 +237,8 @@ def check_on_host(edges: Edges, plan: SitePlan) -> None:
             for change in found.changes
             if change.after is not None
         )
-        staged = [StagedFile(path, content) for path, content in files]
-        if not staged:
-            continue
-        findings = host.reached.agent.check(staged, interpreter=host.reached.host.python)
-        for finding in findings:
-            if not finding.fatal:
-                edges.talk.say(f"{host.reached.name}: {finding.path}: {finding.message}")
-        fatal = [finding for finding in findings if finding.fatal]
-        if fatal:
-            raise _refused(host.reached.name, fatal)
-
-
-def _refused(host: str, fatal: Sequence[Finding]) -> InputError:
-    return InputError(
-        f"{host} refuses {fatal[0].path}",
-        why="\n       ".join(f"{finding.checked_by}: {finding.message}" for finding in fatal),
-        next_step="mend the file; nothing was changed",
-    )
+        for finding in findings_on(host.reached, files, InputError):
+            edges.talk.say(f"{host.reached.name}: {finding.path}: {finding.message}")
 
 
 def _host_json(host: HostPlan) -> dict[str, Any]:

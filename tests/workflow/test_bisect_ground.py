@@ -52,7 +52,7 @@ def ground():
         reached = SimpleNamespace(name="a", host=host, agent=disk)
         view = HostView(SimpleNamespace(units=()), disk.code(None), {})
         plan = HostPlan(reached, view, {}, {}, {}, {})
-        return HostGround(plan, Ready(), SimpleNamespace(), (), {})
+        return HostGround(plan, Ready(gpu_idle_mib=512), SimpleNamespace(), (), {})
 
     return start
 
@@ -96,6 +96,25 @@ def test_a_build_as_found_still_restarts_the_service(ground):
     plan = ground(Disk(m=b"m")).with_build(build("none"), ())
 
     assert steps(plan, "none") == ["RestartUnit"]
+
+
+def test_a_search_waits_for_the_memory_of_gpus_as_any_run_does(ground):
+    plan = ground(Disk(m=b"m")).with_build(build("one", whole_file("m", b"1", "x")), ())
+
+    assert plan.plans["one"].steps[-1].gpu_idle_mib == 512
+
+
+def test_a_file_that_only_one_build_makes_is_gone_in_all_others(ground):
+    disk = Disk(m=b"m")
+    host = ground(disk)
+    host.with_build(build("one", whole_file("new", b"1", "x")), ())
+    disk.files["/tree/new"] = b"1"
+
+    plan = host.with_build(build("two", whole_file("m", b"2", "x")), ())
+
+    assert steps(plan, "two") == ["WriteFile", "RestartUnit"]
+    assert "/tree/new" not in plan.wanted["two"]
+    assert "/tree/new" in plan.wanted["one"]
 
 
 def test_a_directory_that_an_earlier_build_made_is_made_again_by_a_later_one(ground):
