@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.analysis.effective import Kind
+from fleetctl.analysis.guards import fact_checks
 from fleetctl.spec.experiment import Experiment, Head, Observer
 from fleetctl.workflow.facts import (
     TrialFacts,
@@ -138,3 +139,26 @@ def test_what_happened_in_a_trial_names_the_trial():
 
     assert facts.control.disturbances == ("trials/001-control: h: the unit was restarted",)
     assert facts.orders == ("AB",)
+
+
+@pytest.mark.parametrize(
+    ("control", "treatment", "passed"),
+    [
+        (None, None, None),
+        ((), None, None),
+        ((), (), True),
+        ((), ("the server had 47 requests at once",), False),
+    ],
+)
+def test_load_of_others_is_checked_where_the_servers_told_of_it(control, treatment, passed):
+    facts = [dataclasses.replace(FACTS, foreign_load=control), treated(foreign_load=treatment)]
+
+    guards = guard_facts(experiment(), facts, given_up_runs=0, perturbing=())
+    found = fact_checks(arm_counts(facts, "control"), arm_counts(facts, "treatment"), guards)
+
+    (check,) = [each for each in found if each.name == "foreign_load"]
+    assert (check.passed, check.voids) == (passed, False)
+    if passed is False:
+        assert check.facts == (
+            "treatment: trials/002-treatment: the server had 47 requests at once",
+        )
