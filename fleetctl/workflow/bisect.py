@@ -151,12 +151,7 @@ def run_bisect(
         InputError: there is nothing to resume, or the commits can't be searched.
         FleetError: with the exit code that tells the state of the hosts.
     """
-    return run_search(
-        Outside(edges, inventory, resume),
-        asked,
-        lambda folder, held: _begin(folder, held, asked),
-        lambda search, folder: _report_and_end(asked, search, folder),
-    )
+    return run_search(Outside(edges, inventory, resume), asked, _begin, _report_and_end)
 
 
 def _report_and_end(

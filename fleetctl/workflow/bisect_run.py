@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -41,6 +40,9 @@ class AskedSearch(Protocol):
         ...
 
 
+A = TypeVar("A", bound=AskedSearch)
+
+
 @dataclass(frozen=True)
 class Outside:
     """Where a search runs.
@@ -56,9 +58,9 @@ class Outside:
 
 def run_search(
     outside: Outside,
-    asked: AskedSearch,
-    begin: Callable[[RunFolder, HeldSite], S],
-    report: Callable[[S, RunFolder], tuple[R, str]],
+    asked: A,
+    begin: Callable[[RunFolder, HeldSite, A], S],
+    report: Callable[[A, S, RunFolder], tuple[R, str]],
 ) -> R:
     """Search on the first site of the target, leave it as found, and return the report.
 
@@ -80,12 +82,12 @@ def run_search(
             folder,
             asked.job,
             site,
-            partial(begin, folder),
+            lambda held: begin(folder, held, asked),
             jit.reason if jit.share else "",
         )
         with _told_what_is_kept(searching):
             search = searching.run()
-            found, ending = report(search, folder)
+            found, ending = report(asked, search, folder)
             folder.record(edges.clock.now_s(), "finished", ending=ending)
         return found
 

@@ -132,12 +132,7 @@ def run_minimize(
         InputError: there is nothing to resume.
         FleetError: with the exit code that tells the state of the hosts.
     """
-    return run_search(
-        Outside(edges, inventory, resume),
-        asked,
-        lambda folder, held: _begin(folder, held, asked),
-        lambda search, folder: _report_and_end(asked, search, folder),
-    )
+    return run_search(Outside(edges, inventory, resume), asked, _begin, _report_and_end)
 
 
 def _report_and_end(

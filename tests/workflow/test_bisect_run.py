@@ -66,8 +66,8 @@ def search(tmp_path, monkeypatch, disk):
         return run_search(
             Outside(edges, fleet(1), resume),
             SimpleNamespace(spec=SimpleNamespace(jit=jit), job=job),
-            lambda _folder, _held: Asks(*BUILDS),
-            lambda _search, folder: (len(SearchLog(folder).answers()), "found"),
+            lambda _folder, _held, _asked: Asks(*BUILDS),
+            lambda _asked, _search, folder: (len(SearchLog(folder).answers()), "found"),
         )
 
     run.site = site

@@ -4,10 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from fleetctl import errors
 from fleetctl.clock import SystemClock
 from fleetctl.errors import (
     ConnectionLost,
+    EditRefused,
     ExitCode,
+    FleetError,
     Interrupted,
     NotReady,
     NotRestored,
@@ -15,7 +18,9 @@ from fleetctl.errors import (
     StoreError,
 )
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.transaction import failure
 from fleetctl.workflow import fleet_run
+from fleetctl.workflow import site_run as site_run_module
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import measure_sites
 from fleetctl.workflow.restored import prove_restored
@@ -283,3 +288,54 @@ def test_a_host_that_keeps_leaving_ends_the_run_restored(edges, folder, monkeypa
 
     assert failed.value.exit_code is ExitCode.FAILED_RESTORED
     assert [event.kind for event in folder.events()].count("away") == 3
+
+
+def test_what_is_not_ready_in_the_end_is_never_kept(edges, folder, monkeypatch):
+    """A commit needs a service that serves at that very moment, not one that did for a trial."""
+    kept = []
+
+    def not_ready(*_):
+        raise NotReady("it hangs", why="no answer", next_step="look at its log")
+
+    monkeypatch.setattr(site_run_module, "wait_ready", not_ready)
+    monkeypatch.setattr(site_run_module, "keep_all", lambda *words: kept.append(words))
+    agent = Agent()
+    run = site_run(edges, folder, site_plan(agent), keep="treatment", _has_changed=True)
+    run._deployed = SimpleNamespace(arm="treatment")
+    run.job.ready = None
+
+    with pytest.raises(NotReady) as failed:
+        run.run()
+
+    assert failed.value.exit_code is ExitCode.FAILED_RESTORED
+    assert (kept, run.kept) == ([], [])
+    assert agent.said == ["acquire u", "release"]
+
+
+KINDS = [
+    kind
+    for module in (errors, failure)
+    for kind in vars(module).values()
+    if isinstance(kind, type)
+    and issubclass(kind, FleetError)
+    and kind.__module__ == module.__name__
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_failure_after_a_change_ends_with_0_or_as_if_nothing_had_been_touched(
+    edges, folder, monkeypatch, kind
+):
+    def fail(*_):
+        raise kind("it failed", why="w", next_step="n", **more)
+
+    more = {"code": "ambiguous"} if issubclass(kind, EditRefused) else {}
+    monkeypatch.setattr(SiteRun, "_trial", fail)
+    run = site_run(edges, folder, site_plan(Agent()), _has_changed=True)
+    run.slots = ("one",)
+
+    with pytest.raises(kind) as failed:
+        run.run()
+
+    allowed = {ExitCode.FAILED_RESTORED, ExitCode.INTERRUPTED, ExitCode.INTERNAL}
+    assert failed.value.exit_code in allowed
