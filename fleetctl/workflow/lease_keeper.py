@@ -280,5 +280,7 @@ class LeaseKeeper:
         if note is None:
             return None
         leases = self._agent.status().leases
-        is_taken = any(held.lease.unit == ended.unit for held in leases)
+        # our own is still among them while the host restores itself
+        others = [held.lease for held in leases if held.lease.id != ended.id]
+        is_taken = any(lease.unit == ended.unit for lease in others)
         return unlocked(self.name, ended, note, is_taken=is_taken)

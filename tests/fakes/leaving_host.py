@@ -12,6 +12,7 @@ class LeavingHost:
     Attributes:
         silent: it does not answer.
         lease: id of the lease it grants, or none.
+        ending: id of a lease that is over, while the host restores itself.
         changes: transactions that stand on it, with the lease of each; empty for a kept one.
         said: what it was asked, in order.
         answers_lost: how many further answers to `commit` do not arrive.
@@ -24,6 +25,7 @@ class LeavingHost:
         self.transport = SimpleNamespace(times_lost=0, close=lambda: None)
         self.silent = False
         self.lease: str | None = None
+        self.ending = ""
         self.taken_by = ""
         self.changes: dict[str, str] = {}
         self.said: list[str] = []
@@ -72,9 +74,12 @@ class LeavingHost:
 
     def status(self):
         self._hear("status")
-        taken = SimpleNamespace(lease=SimpleNamespace(unit=self.host.unit))
+        ids = [self.ending] * bool(self.ending) + ["another's"] * bool(self.taken_by)
+        leases = tuple(
+            SimpleNamespace(lease=SimpleNamespace(id=lease, unit=self.host.unit)) for lease in ids
+        )
         held = tuple(SimpleNamespace(id=transaction) for transaction in self.changes)
-        return SimpleNamespace(leases=(taken,) if self.taken_by else (), transactions=held)
+        return SimpleNamespace(leases=leases, transactions=held)
 
     def unlocked(self, lease):
         self._hear("unlocked")

@@ -62,6 +62,17 @@ def test_whoever_works_on_an_unlocked_host_by_now_says_how_it_is(host, taken_by,
     assert told.value.exit_code is code
 
 
+def test_our_own_lease_that_is_still_ending_is_not_taken_for_somebody_s(host):
+    with held(host) as keeper:
+        host.ending = host.lease
+        away_and_unlocked(host)
+
+        with pytest.raises(LeaseHeld, match="unlocked") as told:
+            keeper.regain()
+
+    assert told.value.exit_code is ExitCode.REFUSED
+
+
 def test_a_lease_that_ran_out_while_we_were_away_is_blamed_on_nobody(host):
     with held(host) as keeper:
         before = keeper.request.id
