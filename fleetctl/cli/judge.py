@@ -60,6 +60,7 @@ Changes = Annotated[
 ]
 EXAMPLE = "write it like --control 6/40,5/40,7/40"
 _MOST_SESSIONS = 10_000
+_ALL_PERCENT = 100
 
 
 def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
@@ -213,8 +214,11 @@ def share_of(option: str, text: str, *, is_open: bool = False) -> float:
     try:
         found = share(number)
     except ValueError as error:
+        meant = isinstance(number, float) and 1 < number <= _ALL_PERCENT
         raise InputError(
-            f"`{option}` is `{text}`", why=str(error), next_step="write it like 1% or 0.01"
+            f"`{option}` is `{text}`",
+            why=str(error),
+            next_step=f"write it like {text}%" if meant else "write it like 1% or 0.01",
         ) from error
     if is_open and found in (0, 1):
         raise InputError(

@@ -96,7 +96,7 @@ class TargetProbe:
                     if connection.recv(1, socket.MSG_PEEK) == b"":
                         return self._failed("the connection was closed at once")
         except OSError as error:
-            return self._failed(str(error))
+            return self._failed(error.strerror or str(error))
         return Answered(0)
 
     def get(self, path: str, *, deadline_s: float) -> Answer:

@@ -13,7 +13,8 @@ SearchKind = Literal["bisect", "minimize"]
 def search_kind(path: Path) -> SearchKind | None:
     """Return which search a file's tables ask for; None for anything else.
 
-    A file that can't be read is left to the loaders, which say why.
+    A list of changes alone is taken for a bisection. A file that can't be read is left to the
+    loaders, which say why.
     """
     try:
         tables = tomli.loads(path.read_text(encoding="utf-8"))
@@ -21,4 +22,4 @@ def search_kind(path: Path) -> SearchKind | None:
         return None
     if "minimize" in tables:
         return "minimize"
-    return "bisect" if "bisect" in tables or "commits" in tables else None
+    return None if {"bisect", "commits", "change"}.isdisjoint(tables) else "bisect"

@@ -81,8 +81,8 @@ def _lacks(wanted: Kind) -> str:
 
 
 def is_matrix(path: Path) -> bool:
-    """Return whether a file has a `[matrix]` table; the loader judges unreadable ones."""
+    """Return whether a file has tables of a matrix; the loader judges unreadable ones."""
     try:
-        return "matrix" in tomli.loads(path.read_text(encoding="utf-8"))
+        return not {"matrix", "factor"}.isdisjoint(tomli.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         return False

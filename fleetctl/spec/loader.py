@@ -108,7 +108,14 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         raise InputError(
             f"can't read {path}", why=str(error.strerror), next_step="check the path"
         ) from error
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise InputError(
+            f"{path} is not valid TOML",
+            why=f"it is no UTF-8 text: its byte {error.start + 1} is 0x{byte:02x}",
+            next_step="name a TOML file, or save it as UTF-8",
+        ) from error
+    except tomli.TOMLDecodeError as error:
         raise InputError(
             f"{path} is not valid TOML", why=str(error), next_step="mend the line named above"
         ) from error

@@ -12,7 +12,7 @@ from fleetctl.analysis.counts import arm
 from fleetctl.analysis.history import AaRecord
 from fleetctl.cli.app import app
 from fleetctl.cli.boundary import run_guarded
-from fleetctl.cli.judge import arm_of, judge, power
+from fleetctl.cli.judge import arm_of, judge, power, share_of
 from fleetctl.errors import ExitCode, InputError
 from fleetctl.store.history import AA_FILE, History
 
@@ -234,3 +234,11 @@ def test_no_option_takes_a_number_that_is_not_finite(command, option, odd, monke
 
 def test_the_options_that_take_a_float_are_found():
     assert {option for _, option in float_options()} >= {"--icc", "--minutes-per-run", "--think"}
+
+
+@pytest.mark.parametrize(("text", "hint"), [("15", "15%"), ("100", "100%"), ("0", "15% or 0.15")])
+def test_a_share_written_as_a_number_of_percent_is_told_how_it_is_written(text, hint):
+    with pytest.raises(InputError) as caught:
+        share_of("--baseline", text, is_open=True)
+
+    assert caught.value.next_step == f"write it like {hint}"

@@ -3,6 +3,8 @@
 import pytest
 
 from fleetctl.errors import InputError
+from fleetctl.spec.bisect_kinds import search_kind
+from fleetctl.spec.kinds import is_matrix
 from fleetctl.spec.loader import (
     load_bisect,
     load_experiment,
@@ -57,9 +59,37 @@ def test_a_list_of_changes_alone_is_a_bisection_or_a_minimisation(tmp_path):
         load_experiment(path)
 
 
+@pytest.mark.parametrize(
+    ("body", "matrix", "search"),
+    [
+        ('[[factor]]\nname = "a"\n', True, None),
+        ("[matrix]\n", True, None),
+        ('[[change]]\nname = "a"\n', False, "bisect"),
+        ("[commits]\n", False, "bisect"),
+        ("[minimize]\n", False, "minimize"),
+        ("[env]\n", False, None),
+    ],
+)
+def test_check_and_plan_take_an_unfinished_spec_for_what_it_will_be(tmp_path, body, matrix, search):
+    path = tmp_path / "spec.toml"
+    path.write_text(HEAD + body)
+
+    assert (is_matrix(path), search_kind(path)) == (matrix, search)
+
+
 def test_a_file_that_tells_nothing_is_judged_by_its_keys(tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text("[other]\n")
 
     with pytest.raises(InputError, match="can't be used"):
         load_experiment(path)
+
+
+def test_a_file_that_is_no_text_is_told_so_in_words(tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_bytes(b'[experiment]\nname = "\xff"\n')
+
+    with pytest.raises(InputError) as caught:
+        load_experiment(path)
+
+    assert caught.value.why == "it is no UTF-8 text: its byte 22 is 0xff"
