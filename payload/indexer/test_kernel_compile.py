@@ -20,7 +20,7 @@ def kernels():
     """Return (name, kernel, types of its arguments, constexprs, warps) for each launch."""
     import triton.language as tl
 
-    from payload.indexer import kernel, select_bisect
+    from payload.indexer import kernel, select_bisect, select_list
 
     listed = []
     for name, operand, page, scaled in (
@@ -48,30 +48,27 @@ def kernels():
         consts |= {"STAGES": tiling.stages}
         listed.append((f"logits {name}", kernel._logits_kernel, types, consts, tiling.warps))
     for k in (512, 2048):
-        listed += selection(select_bisect, k)
+        listed += selection(select_bisect, select_list, k)
     return listed
 
 
-def selection(module, k):
+def selection(module, listing, k):
     cut = module.Cut.of(131072, k)
     types = dict.fromkeys(("logits", "scores", "maxima", "coarse"), F32)
-    types |= {"lengths": I32, "out": I32}
-    integers = (
-        "k",
-        "columns",
-        "divisor",
-        "logits_stride",
-        "scores_stride",
-        "maxima_stride",
-        "out_stride",
-    )
-    types |= dict.fromkeys(integers, "i32")
-    maxima = {"FAN": cut.fan, "BLOCK": module.MAXIMA_TILE, "VECTOR": cut.vector, "BOTH": True}
+    types |= dict.fromkeys(("lengths", "bounds", "candidates", "out"), I32)
+    integers = ("k", "columns", "divisor", "groups")
+    strides = ("logits_stride", "scores_stride", "maxima_stride", "out_stride")
+    types |= dict.fromkeys((*integers, *strides, "candidates_stride", "bounds_stride"), "i32")
+    common = {"FAN": cut.fan, "VECTOR": cut.vector, "EARLY": True}
+    lists = {"SEGMENTS": cut.segments, "SHARE": cut.share}
+    maxima = {"BLOCK": cut.tile, "BOTH": True, "BOUNDED": True}
+    listed = {"GROUPS": cut.groups, "SEGMENT": listing.SEGMENT}
     pick = {"K": cut.chosen, "TOP": cut.top, "LEVELS": cut.levels, "WIDTH": cut.width}
-    pick |= {"FAN": cut.fan, "VECTOR": cut.vector}
+    pick |= {"SPREAD": cut.segments, "ROOM": cut.room}
     return [
-        (f"maxima {k}", module._maxima_kernel, types, maxima, 4),
-        (f"pick {k}", module._pick_kernel, types, pick, cut.warps),
+        (f"maxima {k}", module._maxima_kernel, types, common | maxima, cut.tile // 1024),
+        (f"list {k}", listing._list_kernel, types, common | lists | listed, 4),
+        (f"pick {k}", module._pick_kernel, types, common | lists | pick, cut.warps),
     ]
 
 
@@ -87,7 +84,7 @@ def compiled(function, types, consts, warps):
     aligned = {
         (names.index(name),): [["tt.divisibility", 16]]
         for name in types
-        if name not in ("k", "divisor")
+        if name not in ("k", "divisor", "bounds")
     }
     source = ASTSource(function, signature, values, aligned)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
@@ -100,6 +97,7 @@ def main():
         report[name] = {
             "is_wgmma": "wgmma.mma_async" in ptx,
             "is_async_copy": "cp.async" in ptx,
+            "is_early": "griddepcontrol" in ptx,
             "is_wide_load": "ld.global.v4" in ptx or ".v4.b32" in ptx,
         }
     print(json.dumps(report))
@@ -120,11 +118,14 @@ def test_every_kernel_compiles_for_hopper_with_the_instructions_it_was_written_f
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert len(report) == 6
+    assert len(report) == 8
     for name in ("logits bf16", "logits fp8e4nv"):
         assert report[name]["is_wgmma"]
         assert report[name]["is_async_copy"]
-    assert all(report[f"maxima {k}"]["is_wide_load"] for k in (512, 2048))
+    for k in (512, 2048):
+        for name in (f"maxima {k}", f"list {k}", f"pick {k}"):
+            assert report[name]["is_wide_load"]
+            assert report[name]["is_early"]
 
 
 if __name__ == "__main__":

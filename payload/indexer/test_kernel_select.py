@@ -190,7 +190,7 @@ def test_a_workspace_can_be_used_again_and_holds_no_secret_state():
         logits = torch.randn(2, 9000, device=DEVICE)
         check(select_bisect.select_topk, logits, ints(9000, 70), 64, workspace=workspace)
 
-    assert workspace.nbytes == workspace.maxima.nbytes
+    assert workspace.nbytes == workspace.maxima.nbytes + workspace.candidates.nbytes
 
 
 @pytest.mark.parametrize("garbage", [0x00, 0x7F, 0xFF, None])
@@ -203,10 +203,97 @@ def test_maxima_overwritten_midway_give_columns_of_the_row_and_no_fault(garbage)
     as_bytes.random_(0, 256) if garbage is None else as_bytes.fill_(garbage)
     out = torch.full((4, k), -7, dtype=torch.int32, device=DEVICE)
 
-    select_bisect.pick(logits, lengths, cut, workspace.maxima, out)
+    select_bisect.pick(logits, lengths, cut, workspace, out)
 
     assert (out >= reference.EMPTY).all()
     assert (out < lengths.unsqueeze(1)).all()
+
+
+def hostile_rows(columns):
+    """Return rows of scores that are hard on lists of candidates, by name."""
+    column = torch.arange(columns, device=DEVICE)
+    spread = torch.randn(columns, device=DEVICE)
+    heap = torch.where((column > 3000) & (column < 12000), spread + 20.0, spread)
+    return {
+        "spread": spread,
+        "rounded": (spread * 50).round(),
+        "part NaN": torch.where(column % 3 == 0, NAN, spread),
+        "almost all -inf": torch.where(column % 977 == 5, spread, -INF),
+        "one heap": heap,
+        "equal": torch.zeros_like(spread),
+        "rising": column.float(),
+        "falling": -column.float(),
+    }
+
+
+def is_whole(cut, workspace):
+    """Return for each row whether its candidates fitted where they are listed."""
+    start = 2 * cut.segments * cut.share
+    counts = workspace.candidates[:, start : start + cut.segments]
+    return ((counts <= cut.share).all(1) & (counts.sum(1) <= cut.room)).tolist()
+
+
+def test_candidates_are_listed_or_the_levels_are_gone_down_and_both_are_right():
+    columns, k = 65536 + 4 * 77, 64
+    cut, rows = Cut.of(columns, k), hostile_rows(columns)
+    workspace = Workspace.allocate(len(rows), columns, k, device=DEVICE)
+    workspace.maxima.fill_(NAN)
+    workspace.candidates.fill_(-1)
+    logits, lengths = torch.stack([*rows.values()]), [columns] * len(rows)
+    lengths[:2] = [columns - 3, 40_001]
+
+    check(select_bisect.select_topk, logits, ints(*lengths), k, workspace=workspace)
+
+    whole = dict(zip(rows, is_whole(cut, workspace), strict=True))
+    assert whole["spread"]
+    assert whole["rounded"]
+    assert not whole["equal"]
+    assert whole["one heap"]
+    assert not whole["rising"]
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 4097, 65535])
+def test_a_short_row_in_a_long_buffer_is_chosen_from_alone(length):
+    logits = torch.full((1, 65536), INF, device=DEVICE)
+    logits[:, :length] = torch.randn(length, device=DEVICE)
+
+    check(select_bisect.select_topk, logits, ints(length), 64)
+
+
+@pytest.mark.parametrize("part", ["maxima", "candidates"])
+@pytest.mark.parametrize("garbage", [0x00, 0x7F, 0xFF, None])
+def test_lists_overwritten_midway_give_columns_of_the_row_and_no_fault(part, garbage):
+    columns, k = 65536, 64
+    cut = Cut.of(columns, k)
+    logits, lengths = torch.randn(3, columns, device=DEVICE), ints(columns, 1, 9000)
+    workspace = Workspace.allocate(3, columns, k, device=DEVICE)
+    out = torch.full((3, k), -7, dtype=torch.int32, device=DEVICE)
+
+    for launch in (select_bisect.take_maxima, select_bisect.list_candidates):
+        launch(logits, lengths, cut, workspace)
+        as_bytes = getattr(workspace, part).view(torch.uint8)
+        as_bytes.random_(0, 256) if garbage is None else as_bytes.fill_(garbage)
+    select_bisect.pick(logits, lengths, cut, workspace, out)
+
+    assert (out >= reference.EMPTY).all()
+    assert (out < lengths.unsqueeze(1)).all()
+
+
+def test_a_list_with_forged_counts_and_columns_gives_no_column_outside_the_row():
+    columns, k = 65536, 64
+    cut = Cut.of(columns, k)
+    logits, lengths = torch.randn(1, columns, device=DEVICE), ints(500)
+    workspace = Workspace.allocate(1, columns, k, device=DEVICE)
+    workspace.candidates.copy_(torch.arange(cut.words) * 7 - 900)
+    start = 2 * cut.segments * cut.share
+    workspace.candidates[:, start : start + cut.segments] = cut.room // cut.segments
+    out = torch.full((1, k), -7, dtype=torch.int32, device=DEVICE)
+
+    select_bisect.pick(logits, lengths, cut, workspace, out)
+
+    assert (out >= reference.EMPTY).all()
+    assert (out < 500).all()
+    assert is_whole(cut, workspace) == [True]
 
 
 @pytest.mark.parametrize(
