@@ -15,6 +15,7 @@ import stat
 from dataclasses import dataclass
 from typing import Callable
 
+from fleetctl.agent.exchange import exchange, wait_for_writers
 from fleetctl.agent.state import write_all
 from fleetctl.agent.walk import PathRefused, Place
 from fleetctl.transaction.image import ABSENT, Absent, FileImage
@@ -96,8 +97,18 @@ def read_xattrs(fd: int) -> tuple[tuple[str, str], ...]:
     return tuple((name, os.getxattr(fd, name).hex()) for name in names)
 
 
+class ChangedMeanwhile(Exception):
+    """Somebody wrote to a file in the instant in which it was replaced; it is as they left it."""
+
+
 def replace(
-    place: Place, temp: str, content: bytes, finish: Callable[[int], None], *, free: bool
+    place: Place,
+    temp: str,
+    content: bytes,
+    finish: Callable[[int], None],
+    *,
+    free: bool,
+    expected_sha256: str | None = None,
 ) -> None:
     """Put a file with this content at a place, atomically.
 
@@ -107,9 +118,11 @@ def replace(
         content: its bytes.
         finish: gives the new file, open, its metadata.
         free: nothing may be there; a file that appeared meanwhile is not replaced.
+        expected_sha256: of the bytes that may be replaced; None for any.
 
     Raises:
         FileExistsError: `free`, and something is there.
+        ChangedMeanwhile: other bytes were there; they are again.
         OSError: no space, read-only, immutable, an owner that may not be given away.
     """
     remove_if_there(place.directory_fd, temp)
@@ -123,9 +136,35 @@ def replace(
         os.close(fd)
     if free:
         _move_to_free_name(place, temp)
-    else:
+    elif expected_sha256 is None or not exchange(place.directory_fd, temp, place.name):
         os.rename(temp, place.name, src_dir_fd=place.directory_fd, dst_dir_fd=place.directory_fd)
+    else:
+        _drop_or_put_back(place, temp, expected_sha256)
     os.fsync(place.directory_fd)
+
+
+def _drop_or_put_back(place: Place, temp: str, expected_sha256: str) -> None:
+    """Remove what was exchanged, or exchange it back if it is not what it was taken for."""
+    try:
+        _check_expected(place, temp, expected_sha256)
+    except ChangedMeanwhile:
+        exchange(place.directory_fd, temp, place.name)
+        remove_if_there(place.directory_fd, temp)
+        os.fsync(place.directory_fd)
+        raise
+    os.unlink(temp, dir_fd=place.directory_fd)
+
+
+def _check_expected(place: Place, temp: str, expected_sha256: str) -> None:
+    """Raise `ChangedMeanwhile` if what was moved aside holds other bytes."""
+    fd = os.open(temp, READ_FLAGS, dir_fd=place.directory_fd)
+    try:
+        wait_for_writers(fd)
+        found = hashlib.sha256(_read_all(fd, os.fstat(fd).st_size)).hexdigest()
+    finally:
+        os.close(fd)
+    if found != expected_sha256:
+        raise ChangedMeanwhile(f"{place.path} was changed by somebody else in the meantime")
 
 
 def _move_to_free_name(place: Place, temp: str) -> None:
@@ -175,6 +214,28 @@ def remove(place: Place) -> None:
     """Remove a file, durably; one that is gone already is fine."""
     remove_if_there(place.directory_fd, place.name)
     os.fsync(place.directory_fd)
+
+
+def remove_expected(place: Place, temp: str, expected_sha256: str) -> None:
+    """Remove a file, durably, if it holds these bytes; one that is gone already is fine.
+
+    Raises:
+        ChangedMeanwhile: it holds other bytes, and stays.
+    """
+    fd = place.directory_fd
+    remove_if_there(fd, temp)
+    try:
+        os.rename(place.name, temp, src_dir_fd=fd, dst_dir_fd=fd)
+    except FileNotFoundError:
+        return
+    try:
+        _check_expected(place, temp, expected_sha256)
+    except ChangedMeanwhile:
+        _move_to_free_name(place, temp)
+        os.fsync(fd)
+        raise
+    os.unlink(temp, dir_fd=fd)
+    os.fsync(fd)
 
 
 def remove_if_there(directory_fd: int, name: str) -> None:

@@ -11,7 +11,16 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from fleetctl.agent import bytecode
 from fleetctl.agent.edges import Edges
-from fleetctl.agent.files import NEW_FILE_MODE, Look, look, remove, replace, set_metadata, set_new
+from fleetctl.agent.files import (
+    NEW_FILE_MODE,
+    ChangedMeanwhile,
+    Look,
+    look,
+    remove_expected,
+    replace,
+    set_metadata,
+    set_new,
+)
 from fleetctl.agent.journal_file import JournalFile
 from fleetctl.agent.restart import Restarter, RestartFailed
 from fleetctl.agent.systemd import SystemctlMissing
@@ -35,7 +44,14 @@ class Stopped(Exception):
     """A step must not be performed any more."""
 
 
-FAILURES = (OSError, PathRefused, RestartFailed, Stopped, SystemctlMissing)
+FAILURES = (
+    OSError,
+    ChangedMeanwhile,
+    PathRefused,
+    RestartFailed,
+    Stopped,
+    SystemctlMissing,
+)
 
 
 class StopSignals:
@@ -147,8 +163,8 @@ class Performer:
         with resolved(before.path, follow=False) as place:
             if isinstance(step, WriteFile):
                 self._write(step, before, place)
-            else:
-                remove(place)
+            elif isinstance(before.image, FileImage):
+                remove_expected(place, before.temp, before.image.sha256)
         bytecode.clear((before.asked, before.path), step.bytecode_prefix)
 
     def _write(self, step: WriteFile, before: FileBefore, place: Place) -> None:
@@ -159,7 +175,8 @@ class Performer:
             replace(place, before.temp, content, finish, free=True)
             return
         finish = partial(set_metadata, image=_successor(step, before.image, before.mtime_s))
-        replace(place, before.temp, content, finish, free=False)
+        sha256 = before.image.sha256
+        replace(place, before.temp, content, finish, free=False, expected_sha256=sha256)
 
 
 def _successor(step: WriteFile, image: FileImage, mtime_s: int) -> FileImage:

@@ -12,9 +12,11 @@ from typing import Callable, Collection, Sequence
 from fleetctl.agent import bytecode, systemd
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import (
+    ChangedMeanwhile,
     Look,
     look,
     remove,
+    remove_expected,
     remove_if_there,
     remove_tree,
     repair_metadata,
@@ -258,16 +260,24 @@ class _Reverter:
         if found != undo.ours and self._manner.on_conflict is not OnConflict.OVERWRITE:
             self._tally.conflicts.append(self._conflict(undo, seen))
             return
-        self._bring_back(undo.before, place, free=isinstance(seen, Absent))
+        try:
+            self._bring_back(undo.before, place, seen)
+        except ChangedMeanwhile:
+            self._tally.conflicts.append(self._conflict(undo, _look_or_none(place)))
 
-    def _bring_back(self, before: FileBefore, place: Place, *, free: bool) -> None:
+    def _bring_back(self, before: FileBefore, place: Place, seen: Look | Absent | None) -> None:
+        """Bring a file back in the place of what was seen there, and of nothing else."""
         self._tally.changed = True
-        if isinstance(before.image, Absent):
+        found = seen.image.sha256 if isinstance(seen, Look) else None
+        if not isinstance(before.image, Absent):
+            content = self._edges.state.get_object(before.image.sha256)
+            finish = partial(set_metadata, image=before.image)
+            is_free = isinstance(seen, Absent)
+            replace(place, before.temp, content, finish, free=is_free, expected_sha256=found)
+        elif found is None:
             remove(place)
-            return
-        content = self._edges.state.get_object(before.image.sha256)
-        finish = partial(set_metadata, image=before.image)
-        replace(place, before.temp, content, finish, free=free)
+        else:
+            remove_expected(place, before.temp, found)
 
     def _conflict(self, undo: RestoreFile, seen: Look | Absent | None) -> Conflict:
         image = undo.before.image

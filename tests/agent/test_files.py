@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 from functools import partial
 
 import pytest
 
-from fleetctl.agent.files import Look, look, replace, set_metadata
+from fleetctl.agent.files import (
+    ChangedMeanwhile,
+    Look,
+    look,
+    remove_expected,
+    replace,
+    set_metadata,
+)
 from fleetctl.agent.walk import PathRefused, resolved
 from fleetctl.transaction.image import ABSENT
 
@@ -123,3 +131,97 @@ def test_a_failure_half_way_leaves_the_old_file(tmp_path, monkeypatch, code):
         bring_back(path, Look(found.image, b"new"))
 
     assert path.read_bytes() == b"old"
+
+
+def replace_while(path, edit, *, expected=b"as found\n"):
+    """Replace a file, and let somebody edit it after the last look: as late as can be."""
+
+    def finish(_fd):
+        edit()
+
+    with resolved(str(path)) as place:
+        digest = hashlib.sha256(expected).hexdigest()
+        replace(place, ".fleetctl-temp", b"ours\n", finish, free=False, expected_sha256=digest)
+
+
+def append(path):
+    with path.open("ab") as file:
+        file.write(b"# by hand\n")
+
+
+def rename_over(path):
+    other = path.with_name("other")
+    other.write_bytes(b"# by hand\n")
+    other.rename(path)
+
+
+def truncate(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("edit", [append, rename_over, truncate])
+def test_an_edit_between_the_last_look_and_the_replacement_is_kept(tmp_path, edit):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+    path.chmod(0o640)
+
+    with pytest.raises(ChangedMeanwhile):
+        replace_while(path, partial(edit, path))
+
+    mine = path.read_bytes()
+    edit(path)
+    assert mine == path.read_bytes().replace(b"# by hand\n# by hand\n", b"# by hand\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_who_still_writes_to_a_file_that_is_being_replaced_is_waited_for(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+    program = "exec 3>>$1; echo open; read line; sleep 0.3; echo '# by hand' >&3"
+    argv = ["bash", "-c", program, "bash", str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(argv, **pipes) as writer:
+        assert writer.stdout.readline() == b"open\n"
+
+        def go():
+            writer.stdin.write(b"go\n")
+            writer.stdin.flush()
+
+        with pytest.raises(ChangedMeanwhile):
+            replace_while(path, go)
+
+    assert path.read_bytes() == b"as found\n# by hand\n"
+
+
+def test_what_nobody_touched_is_replaced_and_nothing_else_stays(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+
+    replace_while(path, lambda: None)
+
+    assert path.read_bytes() == b"ours\n"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("edit", [append, rename_over, truncate])
+def test_a_file_that_was_edited_is_not_removed(tmp_path, edit):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+    edit(path)
+    mine = path.read_bytes()
+
+    with resolved(str(path)) as place, pytest.raises(ChangedMeanwhile):
+        remove_expected(place, ".fleetctl-temp", hashlib.sha256(b"as found\n").hexdigest())
+
+    assert path.read_bytes() == mine
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_where_names_cannot_be_exchanged_a_file_is_replaced_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("fleetctl.agent.files.exchange", lambda *_: False)
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+
+    replace_while(path, lambda: None)
+
+    assert path.read_bytes() == b"ours\n"
