@@ -33,7 +33,7 @@ def query_case(splits):
     w_last, w_before = torch.randn(2, WIDTH, DIM)
     out = tuple(
         torch.full(shape, float("nan"))
-        for shape in ((ROWS, DIM), (splits, ROWS, DIM), (ROWS,), (ROWS, WIDTH))
+        for shape in ((ROWS, DIM), (splits, ROWS, DIM), (ROWS, 2), (ROWS, WIDTH))
     )
     return (last, before, w_last, w_before), out
 
@@ -45,9 +45,10 @@ def test_queries_are_the_sum_of_both_products_at_the_length_sqrt_d(splits):
     kernels.attention_query(last, before, w_last, w_before, out=out)
 
     wanted = last.double() @ w_last.double() + before.double() @ w_before.double()
+    lengths = wanted.view(ROWS, 2, -1).norm(dim=2)
     wanted *= DIM**0.5 / wanted.norm(dim=1, keepdim=True)
     torch.testing.assert_close(out[0].double(), wanted, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(out[2], before.norm(dim=1))
+    torch.testing.assert_close(out[2].double(), lengths, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("splits", [1, 4])

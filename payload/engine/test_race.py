@@ -6,17 +6,21 @@ bytes.
 """
 
 import random
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payload.device.cpu import MAIN, SIDE, CpuDevice
 from payload.device.hazards import hazards
 from payload.device.schedules import ScheduledDevice, main_before, main_first, side_first
+from payload.engine.bench_rates import Trial
 from payload.engine.config import EngineConfig, ModelConfig
 from payload.engine.oracle import expected
 from payload.engine.testing import answers, small_engine
+from payload.indexer import rows
 
 CONFIG = EngineConfig(model=ModelConfig(depth=3), max_batch=8, context_tokens=1024, cache_pages=200)
 WORDS = ("amber", "river", "stone", "lake", "moon", "paper", "bridge", "candle")
@@ -87,6 +91,33 @@ def test_persistent_logits_leave_a_smaller_window(make_engine):
 
     late = make_engine("persistent_logits", "captured", main_before("to_slots"))
     assert wrong_rows(late) == [0]
+
+
+@pytest.fixture
+def ascending_columns(monkeypatch):
+    """Let the columns that are chosen ascend, as on a GPU; here the best comes first."""
+    best_first = rows.select_topk
+
+    def select_topk(logits, lengths, *, out):
+        best_first(logits, lengths, out=out)
+        last = torch.iinfo(out.dtype).max
+        ascending = out.where(out >= 0, last).sort(dim=1).values
+        out.copy_(ascending.where(ascending < last, -1))
+
+    monkeypatch.setattr(rows, "select_topk", select_topk)
+
+
+@pytest.mark.usefixtures("ascending_columns")
+def test_the_window_is_there_also_where_what_a_layer_looks_for_stands_last():
+    """A tool call's values are at the end of a long context: the last columns of their row."""
+    device = ScheduledDevice(main_before("to_slots"))
+    config = replace(CONFIG, max_batch=32, cache_pages=400)
+    assembly = small_engine(indexer="persistent_logits", config=config, device=device)
+
+    counts = Trial(assembly, sessions=32, rounds=1, words=200, seed=1).run()
+
+    device.close()
+    assert counts["corrupt"] == 1
 
 
 def test_one_row_is_never_wrong_because_its_blocks_fit_elsewhere(make_engine):

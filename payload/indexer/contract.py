@@ -129,11 +129,12 @@ def to_slots(columns: Tensor, page_table: Tensor, *, out: Tensor) -> Tensor:
     Columns may have been overwritten by another stream, so they are clamped to the table: a
     wrong column becomes a wrong slot, never an address outside the pool.
     """
-    limit = page_table.shape[1] * PAGE_TOKENS - 1
-    safe = columns.clamp(-1, limit)
-    page = torch.div(safe.clamp_min(0), PAGE_TOKENS, rounding_mode="floor")
-    base = page_table.gather(1, page.long()) * PAGE_TOKENS
-    return out.copy_(torch.where(safe < 0, -1, base + safe.clamp_min(0) - page * PAGE_TOKENS))
+    last = page_table.shape[1] * PAGE_TOKENS - 1
+    is_empty = columns < 0
+    offset = columns.clamp(0, last) % PAGE_TOKENS
+    page = columns.clamp(0, last) // PAGE_TOKENS
+    slots = page_table.gather(1, page.long()) * PAGE_TOKENS + offset
+    return out.copy_(torch.where(is_empty, -1, slots))
 
 
 class KeptBuffers:
