@@ -141,6 +141,19 @@ def sweep(pool: Pool, sizes: Sizes, copy_rate: float) -> list[dict[str, object]]
     return sorted(rows, key=lambda row: row["median_s"])
 
 
+def deep_gemm_row(pool: Pool, batch: int, tokens: int, ours: Time) -> dict[str, object]:
+    """Return the time of DeepGEMM's kernel over the same inputs, and how its scores differ."""
+    problems = pool.problems(batch, tokens)
+    out = torch.empty((batch, tokens), device=pool.pages.device)
+    kernel.index_logits(*problems[0], out=out)
+    gap = (rivals.deep_gemm(*problems[0])()[:, :tokens] - out).norm() / out.norm()
+    time = measure.time_calls([rivals.deep_gemm(*inputs) for inputs in problems])
+    ratio = time.median_s / ours.median_s
+    return {"way": "DeepGEMM", "times_ours": ratio, "relative_difference": gap.item()} | asdict(
+        time
+    )
+
+
 def logits_rivals(pool: Pool, sizes: Sizes) -> list[dict[str, object]]:
     """Return times of the other ways to compute logits, and ours beside them."""
     rows = []
@@ -148,6 +161,8 @@ def logits_rivals(pool: Pool, sizes: Sizes) -> list[dict[str, object]]:
         ours = measure.time_calls(logits_calls(pool, batch, tokens))
         row = {"format": pool.key_format.value, "batch": batch, "tokens": tokens}
         rows.append(row | {"way": "this kernel", "times_ours": 1.0} | asdict(ours))
+        if pool.key_format is KeyFormat.FP8 and rivals.has_deep_gemm():
+            rows.append(row | deep_gemm_row(pool, batch, tokens, ours))
         ways = {"torch eager": rivals.eager}
         if (batch, tokens) == (sizes.batch, sizes.length):  # compiling takes long: once a format
             ways["torch.compile"] = rivals.compiled()
@@ -233,7 +248,7 @@ def measured(sizes: Sizes, *, is_sweep: bool) -> dict[str, object]:
     """Return every number, or only the correctness if that is red."""
     errors = check.correctness(check.FULL_LENGTHS)
     result: dict[str, object] = {"facts": measure.facts(), "correctness": errors}
-    result |= {"is_green": check.is_green(errors), "deep_gemm": rivals.deep_gemm()}
+    result |= {"is_green": check.is_green(errors), "has_deep_gemm": rivals.has_deep_gemm()}
     if not result["is_green"]:
         return result
     copies = measure.copy_bytes_per_s()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 
@@ -26,7 +27,30 @@ def compiled() -> Logits:
     return torch.compile(eager, dynamic=False)
 
 
-def deep_gemm() -> str:
-    """Say whether DeepGEMM's paged kernel can be had here."""
-    found = importlib.util.find_spec("deep_gemm")
-    return "installed, not driven" if found else "not installed, and nothing can be installed here"
+def deep_gemm(
+    q: Tensor, weights: Tensor, k_pages: Tensor, page_table: Tensor, lengths: Tensor
+) -> Callable[[], Tensor]:
+    """Return a call of DeepGEMM's paged fp8 kernel; how its programs share the work is planned here.
+
+    Its pages are laid out as ours: the values of 64 tokens, then their scales.
+
+    Raises:
+        ImportError: it is not installed (it is as `deep_gemm` in the wheel `sgl-deep-gemm`).
+    """
+    library = importlib.import_module("deep_gemm")
+    processors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    fused = k_pages.view(k_pages.shape[0], layout.PAGE_TOKENS, 1, -1)
+    shape = (q.unsqueeze(1), fused, weights, lengths.unsqueeze(1), page_table)
+    plan = library.get_paged_mqa_logits_metadata(shape[3], layout.PAGE_TOKENS, processors)
+    columns = page_table.shape[1] * layout.PAGE_TOKENS
+
+    def call() -> Tensor:
+        logits: Tensor = library.fp8_paged_mqa_logits(*shape, plan, columns)
+        return logits
+
+    return call
+
+
+def has_deep_gemm() -> bool:
+    """Say whether DeepGEMM can be imported here."""
+    return importlib.util.find_spec("deep_gemm") is not None
