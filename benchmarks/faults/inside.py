@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from benchmarks.faults.fault import Attempt, Fault, now_s
+from benchmarks.faults.killing import NotReached
 from benchmarks.faults.outside import background
 from benchmarks.faults.site import Site
 from fleetctl.errors import ApplyFailed, ExitCode, FleetError, RestoreConflict
@@ -201,12 +202,15 @@ def kill_service(attempt: Attempt) -> Fault:
 
 def edit_by_hand(attempt: Attempt) -> Fault:
     """Edit a changed file: the edit stays, all else comes back, and force decides."""
-    site = attempt.site
-    transaction = applied(attempt)
+    site, lease_s = attempt.site, 2 * LEASE_S
+    transaction = applied(attempt, lease_s=lease_s)
     path = f"{site.tree}/{site.script}"
-    site.shell(f"echo '# by hand' >> {path}")
+    site.shell(f"cp -a {path} /root/applied; echo '# by hand' >> {path}")
+    if not any(held.id == transaction for held in site.agent().status().transactions):
+        site.shell(f"cp -a /root/applied {path}")  # a slow machine: the lease was over before
+        raise NotReached(f"{transaction} was over before the edit")
     since_s = now_s()
-    while site.agent().status().leases and now_s() - since_s < LEASE_S + 8:
+    while site.agent().status().leases and now_s() - since_s < lease_s + 8:
         time.sleep(0.2)
     wrong = _edit_is_kept(site, transaction, attempt)
     since_s = now_s()

@@ -30,7 +30,7 @@ def compiled() -> Logits:
 def deep_gemm(
     q: Tensor, weights: Tensor, k_pages: Tensor, page_table: Tensor, lengths: Tensor
 ) -> Callable[[], Tensor]:
-    """Return a call of DeepGEMM's paged fp8 kernel; how its programs share the work is planned here.
+    """Return a call of DeepGEMM's paged fp8 kernel, with a plan of how its programs share the work.
 
     Its pages are laid out as ours: the values of 64 tokens, then their scales.
 

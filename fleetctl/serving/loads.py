@@ -59,6 +59,15 @@ class ServerLoad:
     before: int | None = None
     served: int | None = None
 
+    def largest_batch(self, most_sent_at_once: int) -> int:
+        """Return the largest batch that can have been.
+
+        A few answers may all have missed it: then it is what was sent at once.
+        """
+        if self.largest_running is not None and self.samples >= _LEAST_SAMPLES:
+            return self.largest_running
+        return max(self.largest_running or 0, most_sent_at_once)
+
 
 def strangers(load: ServerLoad, most_at_once: int, sent: int) -> tuple[str, ...]:
     """Return by what the server says that somebody else asked it, too; empty where it does not.

@@ -92,7 +92,7 @@ def measure(
         processes=deployed.processes,
         workload_sha256=digest_of(measuring.workload),
         disturbances=tuple(_disturbances(site, before, after)),
-        missed_triggers=missed_triggers(measuring.workload, result.exposure, load.largest_running),
+        missed_triggers=missed_triggers(measuring.workload, result.exposure, load),
         void_because=result.invalid_because,
         foreign_load=foreign_load(result, load),
         sequence=sequence,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from fleetctl.serving.loads import ServerLoad
 from fleetctl.spec.experiment import CommandSpec, ToolcallSpec, Workload
 from fleetctl.trial.exposure import Exposure
 from fleetctl.trial.workload import (
@@ -50,14 +51,12 @@ def digest_of(spec: Workload) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def missed_triggers(
-    spec: Workload, exposure: Exposure, largest_batch: int | None
-) -> tuple[str, ...]:
+def missed_triggers(spec: Workload, exposure: Exposure, load: ServerLoad) -> tuple[str, ...]:
     """Return what the fault needs, says the spec, and this load never reached."""
     if not isinstance(spec, ToolcallSpec):
         return ()
     missed = []
-    batch = largest_batch if largest_batch is not None else exposure.peak_concurrency
+    batch = load.largest_batch(exposure.peak_concurrency)
     if batch < spec.min_batch:
         missed.append(f"the largest batch was {batch}, the fault needs {spec.min_batch}")
     longest = exposure.longest_context_tokens

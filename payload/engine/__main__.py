@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 
+import torch
 import uvicorn
 
 from payload.device.contract import Device
@@ -78,6 +79,8 @@ def build_service(options: argparse.Namespace, log: logging.Logger) -> Service:
         log.info("%s", loaded.marker)
     device = choose_device(flags)
     log.info("device: %s overlap=%s", device.torch_device, "on" if device.overlaps else "off")
+    if device.torch_device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32 is exact for this model's weights
     assembly = assemble(configure(options, device), slots, flags, log, device=device)
     return Service(assembly, log)
 

@@ -106,6 +106,23 @@ def test_a_few_answers_say_nothing_about_how_busy_it_was(server):
     assert LoadSampler(server.server_address).seen.busy_running is None
 
 
+@pytest.mark.parametrize(
+    ("largest_running", "samples", "batch"),
+    [
+        (4, 20, 4),  # the server was asked often, and knows best
+        (1, 3, 40),  # a short trial: three answers may all have missed the batch
+        (48, 3, 48),
+        (None, 0, 40),  # it tells no figure
+    ],
+)
+def test_a_few_answers_of_the_server_do_not_deny_the_batch_that_was_sent(
+    largest_running, samples, batch
+):
+    load = ServerLoad(largest_running, largest_waiting=0, samples=samples)
+
+    assert load.largest_batch(40) == batch
+
+
 def test_a_server_without_loads_is_asked_for_its_metrics(server):
     server.RequestHandlerClass.path = "/metrics"
 
