@@ -156,13 +156,15 @@ def _drop_or_put_back(place: Place, temp: str, expected_sha256: str) -> None:
 
 
 def _check_expected(place: Place, temp: str, expected_sha256: str) -> None:
-    """Raise `ChangedMeanwhile` if what was moved aside holds other bytes."""
-    fd = os.open(temp, READ_FLAGS, dir_fd=place.directory_fd)
-    try:
-        wait_for_writers(fd)
-        found = hashlib.sha256(_read_all(fd, os.fstat(fd).st_size)).hexdigest()
-    finally:
-        os.close(fd)
+    """Raise `ChangedMeanwhile` if what was moved aside is anything but a file with these bytes."""
+    found = None
+    with contextlib.suppress(OSError):  # a directory or a symlink in the file's place
+        fd = os.open(temp, READ_FLAGS, dir_fd=place.directory_fd)
+        try:
+            wait_for_writers(fd)
+            found = hashlib.sha256(_read_all(fd, os.fstat(fd).st_size)).hexdigest()
+        finally:
+            os.close(fd)
     if found != expected_sha256:
         raise ChangedMeanwhile(f"{place.path} was changed by somebody else in the meantime")
 

@@ -159,6 +159,28 @@ def truncate(path):
     path.write_bytes(b"")
 
 
+def make_a_link(path):
+    path.unlink()
+    path.symlink_to("somewhere")
+
+
+def make_a_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("edit", [make_a_link, make_a_directory])
+def test_what_took_the_place_of_a_file_after_the_last_look_stays_there(tmp_path, edit):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+
+    with pytest.raises(ChangedMeanwhile):
+        replace_while(path, partial(edit, path))
+
+    assert path.is_symlink() or path.is_dir()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("edit", [append, rename_over, truncate])
 def test_an_edit_between_the_last_look_and_the_replacement_is_kept(tmp_path, edit):
     path = tmp_path / "file"
