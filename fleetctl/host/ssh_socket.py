@@ -78,7 +78,7 @@ def dial(host: Resolved, *, name: str, deadline_s: float) -> socket.socket:
     except OSError as error:
         raise HostUnreachable(
             f"cannot find {name}",
-            why=f"`{host.host_name}` has no address: {error}",
+            why=f"`{host.host_name}` has no address: {error.strerror or error}",
             next_step="correct `address` in the inventory, or HostName in ssh_config",
         ) from error
     failure: OSError = OSError("no address to try")
@@ -89,7 +89,7 @@ def dial(host: Resolved, *, name: str, deadline_s: float) -> socket.socket:
             failure = error
     raise HostUnreachable(
         f"cannot reach {name}",
-        why=f"no SSH at {host.host_name} port {host.port}: {failure}",
+        why=f"no SSH at {host.host_name} port {host.port}: {failure.strerror or failure}",
         next_step=f"check that the host is up: `nc -vz {host.host_name} {host.port}`",
     ) from failure
 

@@ -42,3 +42,4 @@ def test_a_port_where_nobody_listens_is_said_with_the_way_to_look():
         dial(target(port), name="here", deadline_s=5.0)
 
     assert f"nc -vz 127.0.0.1 {port}" in told.value.next_step
+    assert told.value.why == f"no SSH at 127.0.0.1 port {port}: Connection refused"
