@@ -13,6 +13,7 @@ import os
 
 from fleetctl.clock import SystemClock
 
+RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 WRITERS_DEADLINE_S = 2.0
 POLL_S = 0.01
@@ -26,19 +27,35 @@ def exchange(directory_fd: int, one: str, other: str) -> bool:
     Raises:
         OSError: one of them is not there, the file system is read-only, a file immutable.
     """
+    return _rename(directory_fd, one, other, RENAME_EXCHANGE)
+
+
+def move_to_free_name(directory_fd: int, name: str, free: str) -> None:
+    """Rename to a name that nothing has, whatever it is that is renamed.
+
+    Raises:
+        FileExistsError: something has the name.
+        OSError: what is to be renamed is not there, or may not be.
+    """
+    if not _rename(directory_fd, name, free, RENAME_NOREPLACE):
+        fd = directory_fd
+        os.link(name, free, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+        os.unlink(name, dir_fd=fd)
+
+
+def _rename(directory_fd: int, old: str, new: str, flags: int) -> bool:
     try:
         import ctypes  # noqa: PLC0415 - a Python built without it can do all the rest
 
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (ImportError, OSError, AttributeError):
         return False
-    names = os.fsencode(one), os.fsencode(other)
-    if rename(directory_fd, names[0], directory_fd, names[1], RENAME_EXCHANGE) == 0:
+    if rename(directory_fd, os.fsencode(old), directory_fd, os.fsencode(new), flags) == 0:
         return True
     number = ctypes.get_errno()
     if number in UNSUPPORTED:
         return False
-    raise OSError(number, os.strerror(number), other)
+    raise OSError(number, os.strerror(number), new)
 
 
 def wait_for_writers(fd: int) -> None:

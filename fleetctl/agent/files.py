@@ -15,7 +15,7 @@ import stat
 from dataclasses import dataclass
 from typing import Callable
 
-from fleetctl.agent.exchange import exchange, wait_for_writers
+from fleetctl.agent.exchange import exchange, move_to_free_name, wait_for_writers
 from fleetctl.agent.state import write_all
 from fleetctl.agent.walk import PathRefused, Place
 from fleetctl.transaction.image import ABSENT, Absent, FileImage
@@ -59,7 +59,7 @@ def _look(fd: int, path: str) -> Look:
         raise PathRefused(f"{path} is not a regular file")
     if found.st_nlink > 1:
         raise PathRefused(f"{path} has {found.st_nlink} hard links; replacing it would split them")
-    content = _read_all(fd, found.st_size)
+    content = read_all(fd, found.st_size)
     again = os.fstat(fd)
     if (again.st_size, again.st_mtime_ns) != (len(content), found.st_mtime_ns):
         raise PathRefused(f"{path} is being written to")
@@ -79,7 +79,8 @@ def _image(found: os.stat_result, digest: str, xattrs: tuple[tuple[str, str], ..
     )
 
 
-def _read_all(fd: int, size_hint: int) -> bytes:
+def read_all(fd: int, size_hint: int) -> bytes:
+    """Return everything from where a descriptor stands."""
     pieces: list[bytes] = []
     while True:
         piece = os.read(fd, max(65536, size_hint + 1))
@@ -135,7 +136,7 @@ def replace(
     finally:
         os.close(fd)
     if free:
-        _move_to_free_name(place, temp)
+        move_to_free_name(place.directory_fd, temp, place.name)
     elif expected_sha256 is None or not exchange(place.directory_fd, temp, place.name):
         os.rename(temp, place.name, src_dir_fd=place.directory_fd, dst_dir_fd=place.directory_fd)
     else:
@@ -144,15 +145,28 @@ def replace(
 
 
 def _drop_or_put_back(place: Place, temp: str, expected_sha256: str) -> None:
-    """Remove what was exchanged, or exchange it back if it is not what it was taken for."""
+    """Remove what was exchanged, or put it back if it is not what it was taken for."""
     try:
         _check_expected(place, temp, expected_sha256)
-    except ChangedMeanwhile:
-        exchange(place.directory_fd, temp, place.name)
-        remove_if_there(place.directory_fd, temp)
-        os.fsync(place.directory_fd)
+    except BaseException:  # also a signal that ends us while we wait for a writer
+        put_back(place, temp)
         raise
     os.unlink(temp, dir_fd=place.directory_fd)
+
+
+def put_back(place: Place, temp: str) -> None:
+    """Give what was moved aside its name again, whatever it is; what has the name goes.
+
+    Where names cannot be exchanged nothing was moved aside.
+    """
+    fd = place.directory_fd
+    try:
+        exchange(fd, temp, place.name)
+    except FileNotFoundError:  # somebody removed what had the name
+        move_to_free_name(fd, temp, place.name)
+    else:
+        remove_if_there(fd, temp)
+    os.fsync(fd)
 
 
 def _check_expected(place: Place, temp: str, expected_sha256: str) -> None:
@@ -162,17 +176,13 @@ def _check_expected(place: Place, temp: str, expected_sha256: str) -> None:
         fd = os.open(temp, READ_FLAGS, dir_fd=place.directory_fd)
         try:
             wait_for_writers(fd)
-            found = hashlib.sha256(_read_all(fd, os.fstat(fd).st_size)).hexdigest()
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode):
+                found = hashlib.sha256(read_all(fd, status.st_size)).hexdigest()
         finally:
             os.close(fd)
     if found != expected_sha256:
         raise ChangedMeanwhile(f"{place.path} was changed by somebody else in the meantime")
-
-
-def _move_to_free_name(place: Place, temp: str) -> None:
-    fd = place.directory_fd
-    os.link(temp, place.name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
-    os.unlink(temp, dir_fd=fd)
 
 
 def set_metadata(fd: int, image: FileImage) -> None:
@@ -232,8 +242,8 @@ def remove_expected(place: Place, temp: str, expected_sha256: str) -> None:
         return
     try:
         _check_expected(place, temp, expected_sha256)
-    except ChangedMeanwhile:
-        _move_to_free_name(place, temp)
+    except BaseException:  # also a signal that ends us while we wait for a writer
+        move_to_free_name(fd, temp, place.name)
         os.fsync(fd)
         raise
     os.unlink(temp, dir_fd=fd)

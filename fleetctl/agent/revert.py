@@ -10,6 +10,7 @@ from functools import partial
 from typing import Callable, Collection, Sequence
 
 from fleetctl.agent import bytecode, systemd
+from fleetctl.agent.beside import settle
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import (
     ChangedMeanwhile,
@@ -246,7 +247,7 @@ class _Reverter:
         self._tally.files.append(before.path)
 
     def _at_place(self, undo: RestoreFile, place: Place) -> None:
-        remove_if_there(place.directory_fd, undo.before.temp)
+        settle(self._edges.state, undo, place)
         wanted = undo.before.image
         seen = _look_or_none(place)
         found = seen.image.sha256 if isinstance(seen, Look) else seen
@@ -268,7 +269,8 @@ class _Reverter:
     def _bring_back(self, before: FileBefore, place: Place, seen: Look | Absent | None) -> None:
         """Bring a file back in the place of what was seen there, and of nothing else."""
         self._tally.changed = True
-        found = seen.image.sha256 if isinstance(seen, Look) else None
+        is_forced = self._manner.on_conflict is OnConflict.OVERWRITE
+        found = seen.image.sha256 if isinstance(seen, Look) and not is_forced else None
         if not isinstance(before.image, Absent):
             content = self._edges.state.get_object(before.image.sha256)
             finish = partial(set_metadata, image=before.image)

@@ -157,8 +157,9 @@ class StateDir:
             else:
                 temp.unlink()
         for folder in (self.path / "staging").iterdir():
-            started_s = float(folder.name.partition("-")[0])
-            if abs(clock.now_s() - started_s) > STALE_S:
+            started_s = folder.name.partition("-")[0]
+            is_ours = started_s.isdigit() and folder.is_dir()
+            if is_ours and abs(clock.now_s() - float(started_s)) > STALE_S:
                 shutil.rmtree(folder)
 
 

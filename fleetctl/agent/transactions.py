@@ -121,7 +121,7 @@ def tidy(edges: Edges) -> None:
         JournalFile(edges.state, old.id).remove()
     needed = {digest for t in found if t.state is not State.REVERTED for digest in _objects(t)}
     for path in (edges.state.path / "objects").iterdir():
-        if path.name not in needed:
+        if path.name not in needed and not path.is_dir():
             path.unlink()
 
 

@@ -37,7 +37,7 @@ def run_guarded(app: Callable[..., object]) -> int:
     try:
         result = app(standalone_mode=False, prog_name="fleetctl")
     except typer.Exit as ended:
-        return ended.exit_code
+        return _told_exit(ended.exit_code)
     except BrokenPipeError:
         forget_reader()
         return int(ExitCode.OK)
@@ -51,7 +51,16 @@ def run_guarded(app: Callable[..., object]) -> int:
         if _asks_for_json(sys.argv):
             _print_document(document)
         return int(document["exit_code"])
-    return result if isinstance(result, int) else int(ExitCode.OK)
+    return _told_exit(result) if isinstance(result, int) else int(ExitCode.OK)
+
+
+def _told_exit(code: int) -> int:
+    """Return an exit code; typer makes one of Ctrl-C without a word, which is said here."""
+    if code == ExitCode.INTERRUPTED:
+        document = _tell(KeyboardInterrupt())
+        if _asks_for_json(sys.argv):
+            _print_document(document)
+    return code
 
 
 def _asks_for_json(argv: list[str]) -> bool:

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from fleetctl.errors import InputError, RemoteFailed
+from fleetctl.errors import InputError, LeaseHeld, RemoteFailed
 from fleetctl.host.bundle import agent_bundle
 from fleetctl.host.transport import Completed, Transport
 from fleetctl.host.unlock_note import STATE, UnlockNote, UnlockNotes
@@ -258,7 +258,7 @@ class Agent:
             notes.leave(lease_id, by)
         try:
             return self._ask(Restored, "unlock", {"lease_id": lease_id}, deadline_s=deadline_s)
-        except InputError:
+        except (InputError, LeaseHeld):  # nothing was ended: there is none, or the host is busy
             if by:
                 notes.drop(lease_id)
             raise

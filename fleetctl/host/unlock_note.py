@@ -25,7 +25,7 @@ given=$1
 {STATE}
 [ -O "$state" ] && mkdir -p "$state/unlocked" && cd "$state/unlocked" || exit 0
 printf '%s %s\\n' "$(date +%s)" "$3" >"$2.new" && mv -f "$2.new" "$2"
-ls -t | tail -n +{KEPT_NOTES + 1} | while read -r old; do rm -f "$old"; done
+ls -t | grep -vxF -e "$2" | tail -n +{KEPT_NOTES} | while read -r old; do rm -f "$old"; done
 """
 _READ = f'given=$1\n{STATE}\n[ ! -f "$state/unlocked/$2" ] || cat "$state/unlocked/$2"\n'
 _DROP = f'given=$1\n{STATE}\nrm -f "$state/unlocked/$2"\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import signal
 import subprocess
 from functools import partial
 
@@ -213,6 +214,29 @@ def test_who_still_writes_to_a_file_that_is_being_replaced_is_waited_for(tmp_pat
             replace_while(path, go)
 
     assert path.read_bytes() == b"as found\n# by hand\n"
+
+
+class Ended(Exception):
+    pass
+
+
+def test_a_signal_while_a_writer_is_waited_for_puts_the_file_back(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+    was = path.stat()
+
+    def end(_number, _frame):
+        raise Ended
+
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        with path.open("ab"), pytest.raises(Ended):
+            replace_while(path, lambda: signal.setitimer(signal.ITIMER_REAL, 0.1))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert (path.stat().st_ino, path.read_bytes()) == (was.st_ino, b"as found\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_what_nobody_touched_is_replaced_and_nothing_else_stays(tmp_path):

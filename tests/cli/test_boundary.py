@@ -123,3 +123,20 @@ def test_an_answer_that_can_not_be_written_is_no_success():
     assert done.returncode == ExitCode.INTERNAL
     assert b"No space left" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_a_command_is_said_and_is_one_document_with_json(capsys, monkeypatch):
+    app = typer.Typer()
+
+    @app.command()
+    def go(*, json: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    for words in ([], ["--json"]):
+        monkeypatch.setattr(sys, "argv", ["fleetctl", *words])
+
+        assert run_guarded(app) == ExitCode.INTERRUPTED
+
+        told = capsys.readouterr()
+        assert told.err.strip() == "interrupted"
+        assert told.out.count("Interrupted") == len(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,17 @@ def test_notes_are_for_nobody_else_and_few(notes: UnlockNotes, state: Path):
     assert len(kept) == KEPT_NOTES
     assert notes.read(f"lease-{KEPT_NOTES + 2}") is not None
     assert {path.stat().st_mode & 0o077 for path in [*kept, state / "unlocked"]} == {0}
+
+
+def test_the_newest_note_stays_also_where_the_clock_was_set_back(notes: UnlockNotes, state: Path):
+    for number in range(KEPT_NOTES):
+        notes.leave(f"lease-{number}", "ann@desk")
+        os.utime(state / "unlocked" / f"lease-{number}", (4e9, 4e9))
+
+    notes.leave("lease-now", "bob@lap")
+
+    assert notes.read("lease-now") is not None
+    assert len(list((state / "unlocked").iterdir())) == KEPT_NOTES
 
 
 @pytest.mark.parametrize("lease", ["../x", "", ".", "a/b", "-rf", "a\nb"])
