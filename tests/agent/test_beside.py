@@ -15,8 +15,8 @@ from fleetctl.transaction.image import FileBefore
 def temp_beside(ground, path: Path) -> Path:
     """Return the temporary file that the transaction uses beside a file."""
     (found,) = transactions.all_newest_first(ground.edges)
-    befores = [change.before for change in found.opened.changes]
-    (name,) = [b.temp for b in befores if isinstance(b, FileBefore) and b.path == str(path)]
+    changed = [change.before for change in found.opened.changes]
+    (name,) = [b.temp for b in changed if isinstance(b, FileBefore) and b.path == str(path)]
     return path.with_name(name)
 
 
