@@ -56,9 +56,9 @@ def attention_query(
         before: `[B, W]`, the one before it.
         w_last: `[W, D]`, the projection of `last`.
         w_before: `[W, D]`, the projection of `before`.
-        out: the queries `[B, D]`; room for the parts `[splits, B, D]`; the lengths `[B, 2]` that
-            the halves of the queries had before, which nobody reads in inference; and room
-            `[B, W]`, used up.
+        out: the queries `[B, D]`; room for the parts `[splits, B, D]`; the lengths `[B, G]` that
+            G parts of each query had before, which nobody reads in inference; and room `[B, W]`,
+            used up.
     """
     query, parts, norms, room = out
     splits, rows, dim = parts.shape
@@ -69,7 +69,7 @@ def attention_query(
     # into the room: a temporary would be one more block that two streams may share
     torch.sum(parts, dim=0, out=total)
     query.add_(total)
-    torch.linalg.vector_norm(query.view(rows, 2, -1), dim=2, out=norms)
+    torch.linalg.vector_norm(query.view(*norms.shape, -1), dim=2, out=norms)
     torch.linalg.vector_norm(query, dim=1, keepdim=True, out=length)
     query.mul_(dim**0.5).div_(length.add_(1e-6))
 

@@ -160,7 +160,7 @@ class GlassBox:
         for weight in weights.dense:
             device.launch(kernels.dense, before, weight, out=last)
             before, last, spare = last, spare, before
-        norms = device.empty((rows, 2), torch.float32)
+        norms = device.empty((rows, self._shape.norm_groups), torch.float32)
         splits = self._shape.splits if rows >= SPLIT_ROWS else 1
         parts = device.empty((splits, rows, self._shape.code_dim), torch.float32)
         ends = (weights.query_last[layer], weights.query_before[layer])

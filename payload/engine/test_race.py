@@ -111,7 +111,8 @@ def ascending_columns(monkeypatch):
 def test_the_window_is_there_also_where_what_a_layer_looks_for_stands_last():
     """A tool call's values are at the end of a long context: the last columns of their row."""
     device = ScheduledDevice(main_before("to_slots"))
-    config = replace(CONFIG, max_batch=32, cache_pages=400)
+    shape = replace(CONFIG.model, norm_groups=2)
+    config = replace(CONFIG, model=shape, max_batch=32, cache_pages=400)
     assembly = small_engine(indexer="persistent_logits", config=config, device=device)
 
     counts = Trial(assembly, sessions=32, rounds=1, words=200, seed=1).run()

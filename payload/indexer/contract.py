@@ -130,11 +130,10 @@ def to_slots(columns: Tensor, page_table: Tensor, *, out: Tensor) -> Tensor:
     wrong column becomes a wrong slot, never an address outside the pool.
     """
     last = page_table.shape[1] * PAGE_TOKENS - 1
-    is_empty = columns < 0
-    offset = columns.clamp(0, last) % PAGE_TOKENS
-    page = columns.clamp(0, last) // PAGE_TOKENS
-    slots = page_table.gather(1, page.long()) * PAGE_TOKENS + offset
-    return out.copy_(torch.where(is_empty, -1, slots))
+    column, again = columns.clamp(0, last), columns.clamp(0, last)
+    page = column // PAGE_TOKENS
+    slots = page_table.gather(1, page.long()) * PAGE_TOKENS + again % PAGE_TOKENS
+    return out.copy_(torch.where(columns < 0, -1, slots))
 
 
 class KeptBuffers:
