@@ -40,7 +40,7 @@ def written(folder: Path, *more: bytes, sessions: int = 3) -> Path:
 
 
 def member(value: object) -> bytes:
-    return gzip.compress((value if isinstance(value, str) else json.dumps(value)).encode())
+    return gzip.compress((value if isinstance(value, str) else json.dumps(value)).encode(), mtime=0)
 
 
 def flipped(data: bytes) -> bytes:
@@ -61,7 +61,7 @@ DAMAGE = {
     ),
     "no outcome": member({**session_line(7), "outcome": "done"}),
     "deep nesting": member('{"kind": ' + "[" * 100_000),
-    "a huge line": gzip.compress(b" " * (2**27 + 1), 1),
+    "a huge line": gzip.compress(b" " * (2**27 + 1), 1, mtime=0),
 }
 
 
