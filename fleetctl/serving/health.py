@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from array import array
 from collections.abc import Sequence
 
-from fleetctl.trial.summary import ClientHealth
+from fleetctl.trial.summary import MOST_LAG_P99_MS, ClientHealth
 
 TICK_S = 0.01
 
@@ -18,6 +19,7 @@ class HealthMeter:
 
     def __init__(self) -> None:
         self._lags_ms = array("d")
+        self._due_s = math.inf
         self._task: asyncio.Task[None] | None = None
         self._cpu_s = 0.0
         self._wall_s = 0.0
@@ -34,6 +36,7 @@ class HealthMeter:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+            self._note_lag(asyncio.get_running_loop().time())
         wall_s = time.monotonic() - self._wall_s
         ordered = sorted(self._lags_ms) or [0.0]
         return ClientHealth(
@@ -42,14 +45,19 @@ class HealthMeter:
             loop_lag_p50_ms=lower_percentile(ordered, 0.5),
             loop_lag_p99_ms=lower_percentile(ordered, 0.99),
             loop_lag_max_ms=ordered[-1],
+            stalled_s=sum(lag for lag in ordered if lag > MOST_LAG_P99_MS) / 1000,
+            wall_s=wall_s,
         )
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due_s = loop.time() + TICK_S
+            self._due_s = loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
-            self._lags_ms.append(max(0.0, loop.time() - due_s) * 1000)
+            self._note_lag(loop.time())
+
+    def _note_lag(self, now_s: float) -> None:
+        self._lags_ms.append(max(0.0, now_s - self._due_s) * 1000)
 
 
 def lower_percentile(ordered: Sequence[float], share: float) -> float:
@@ -69,4 +77,6 @@ def worst_of(healths: list[ClientHealth]) -> ClientHealth:
         loop_lag_p50_ms=max(health.loop_lag_p50_ms for health in healths),
         loop_lag_p99_ms=max(health.loop_lag_p99_ms for health in healths),
         loop_lag_max_ms=max(health.loop_lag_max_ms for health in healths),
+        stalled_s=max(health.stalled_s for health in healths),
+        wall_s=max(health.wall_s for health in healths),
     )

@@ -19,6 +19,8 @@ from fleetctl.trial.people import peoples_line
 
 RESULT_SCHEMA = 1
 MOST_LAG_P99_MS = 100.0
+MOST_STALLED_S = 1.0
+MOST_STALLED_SHARE = 0.1
 LEAST_CONCURRENCY_SHARE = 0.95
 
 
@@ -32,6 +34,9 @@ class ClientHealth:
         loop_lag_p50_ms: how late a timer of the event loop fired; worst process.
         loop_lag_p99_ms: the same, 99th percentile.
         loop_lag_max_ms: the same, worst case.
+        stalled_s: how long the loop stood still altogether, in stops of over 100 ms each; worst
+            process. The percentile counts ticks: one stop of a minute is one tick to it.
+        wall_s: how long the loop was watched.
     """
 
     processes: int
@@ -39,6 +44,8 @@ class ClientHealth:
     loop_lag_p50_ms: float
     loop_lag_p99_ms: float
     loop_lag_max_ms: float
+    stalled_s: float = 0.0
+    wall_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,11 @@ def client_faults(client: ClientHealth, exposure: Exposure, wanted: int) -> tupl
         faults.append(
             f"the client was overloaded: event loop lag p99 {client.loop_lag_p99_ms:.0f} ms"
             f" > {MOST_LAG_P99_MS:.0f} ms"
+        )
+    elif client.stalled_s > max(MOST_STALLED_S, MOST_STALLED_SHARE * client.wall_s):
+        faults.append(
+            f"the client was overloaded: its event loop stood still for {client.stalled_s:.1f} s"
+            f" of {client.wall_s:.1f} s"
         )
     if exposure.peak_concurrency < LEAST_CONCURRENCY_SHARE * wanted:
         faults.append(

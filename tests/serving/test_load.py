@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from fleetctl.serving.calibrate import calibrate
 from fleetctl.serving.health import HealthMeter, lower_percentile, worst_of
 from fleetctl.serving.load import TrialPlan, head_line
@@ -23,9 +25,7 @@ def test_a_blocked_event_loop_shows_as_lag_and_cpu():
         meter.start()
         for _ in range(5):
             await asyncio.sleep(0.03)
-            until = time.monotonic() + 0.2
-            while time.monotonic() < until:
-                pass
+            block(0.2)
         return await meter.stop()
 
     health = asyncio.run(measure())
@@ -45,17 +45,34 @@ def test_the_worst_process_speaks_for_the_client():
     assert worst_of([a, b]) == ClientHealth(2, 0.9, 2, 20, 90)
 
 
-def test_a_client_that_blocks_voids_its_trial(serve):
+def block(for_s: float) -> None:
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        pass
+
+
+def test_a_stall_that_ends_with_the_trial_is_measured_too():
+    async def measure() -> ClientHealth:
+        meter = HealthMeter()
+        meter.start()
+        await asyncio.sleep(0.05)
+        block(0.3)
+        return await meter.stop()
+
+    health = asyncio.run(measure())
+    assert health.loop_lag_max_ms > 250
+    assert 0.25 < health.stalled_s <= health.wall_s
+
+
+@pytest.mark.parametrize("stops_s", [[0.3] * 8, [2.4], [0] * 7 + [2.4]])
+def test_a_client_that_blocks_voids_its_trial_in_many_stops_or_in_one(serve, stops_s):
     server = serve(delay_s=0.02)
-
-    def block(_: object) -> None:
-        until = time.monotonic() + 0.3
-        while time.monotonic() < until:
-            pass
-
+    left_s = iter(stops_s)
     plan = TrialPlan(ToolcallWorkload(sessions=8, rounds=1), Target(server.url, "fake"))
-    result = run_trial(plan, store=NoTranscripts(), processes=1, on_outcome=block)
-    assert any("event loop lag" in reason for reason in result.invalid_because)
+    result = run_trial(
+        plan, store=NoTranscripts(), processes=1, on_outcome=lambda _: block(next(left_s, 0))
+    )
+    assert any("the client was overloaded" in reason for reason in result.invalid_because)
 
 
 def test_the_transcript_head_determines_the_trial_and_hides_secrets():

@@ -97,6 +97,8 @@ def test_a_trial_of_nothing_but_infra_is_invalid():
     ("client", "exposure", "said"),
     [
         (replace(WELL, loop_lag_p99_ms=101.0), Exposure(peak_concurrency=40), "overloaded"),
+        (replace(WELL, stalled_s=1.1, wall_s=5), Exposure(peak_concurrency=40), "1.1 s of 5.0 s"),
+        (replace(WELL, stalled_s=6.1, wall_s=60), Exposure(peak_concurrency=40), "6.1 s of 60.0 s"),
         (WELL, Exposure(peak_concurrency=37), "concurrency 37 never reached 95% of 40"),
     ],
 )
@@ -106,8 +108,12 @@ def test_a_trial_that_the_client_could_not_drive_is_void(client, exposure, said)
 
 
 def test_the_bounds_of_a_sound_client_are_inclusive():
-    at_bound = replace(WELL, loop_lag_p99_ms=100.0)
-    assert client_faults(at_bound, Exposure(peak_concurrency=38), 40) == ()
+    for at_bound in (
+        replace(WELL, loop_lag_p99_ms=100.0),
+        replace(WELL, stalled_s=1.0, wall_s=1.5),
+        replace(WELL, stalled_s=6.0, wall_s=60.0),
+    ):
+        assert client_faults(at_bound, Exposure(peak_concurrency=38), 40) == ()
 
 
 def test_concurrency_is_what_was_in_flight():
