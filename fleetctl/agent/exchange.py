@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 
 from fleetctl.clock import SystemClock
 
@@ -64,6 +65,8 @@ def wait_for_writers(fd: int) -> None:
     The kernel grants a read lease on a file only if nobody has. Where it grants none at all (some
     file systems, other people's files) there is no way to know, and no wait.
     """
+    # the kernel signals who holds a lease when somebody opens the file; SIGIO would end us
+    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     clock = SystemClock()
     deadline_s = clock.monotonic_s() + WRITERS_DEADLINE_S
     while clock.monotonic_s() < deadline_s:

@@ -135,13 +135,26 @@ def replace(
         os.fsync(fd)
     finally:
         os.close(fd)
-    if free:
-        move_to_free_name(place.directory_fd, temp, place.name)
-    elif expected_sha256 is None or not exchange(place.directory_fd, temp, place.name):
-        os.rename(temp, place.name, src_dir_fd=place.directory_fd, dst_dir_fd=place.directory_fd)
-    else:
+    is_aside = _take_the_name(place, temp, free=free, keep_other=expected_sha256 is not None)
+    if is_aside and expected_sha256 is not None:
         _drop_or_put_back(place, temp, expected_sha256)
     os.fsync(place.directory_fd)
+
+
+def _take_the_name(place: Place, temp: str, *, free: bool, keep_other: bool) -> bool:
+    """Give the new file its name; return whether what had it is at the temporary name now."""
+    fd = place.directory_fd
+    try:
+        if free:
+            move_to_free_name(fd, temp, place.name)
+        elif keep_other and exchange(fd, temp, place.name):
+            return True
+        else:
+            os.rename(temp, place.name, src_dir_fd=fd, dst_dir_fd=fd)
+    except OSError:  # what has the name cannot be replaced: a directory, an immutable file
+        remove_if_there(fd, temp)
+        raise
+    return False
 
 
 def _drop_or_put_back(place: Place, temp: str, expected_sha256: str) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -214,6 +215,49 @@ def test_who_still_writes_to_a_file_that_is_being_replaced_is_waited_for(tmp_pat
             replace_while(path, go)
 
     assert path.read_bytes() == b"as found\n# by hand\n"
+
+
+OPEN_WHILE_LEASED = """
+import fcntl, os, sys
+from fleetctl.agent.exchange import wait_for_writers
+
+ask, path = fcntl.fcntl, sys.argv[1]
+
+def ask_and_be_asked(fd, what, value=0):
+    said = ask(fd, what, value)
+    if (what, value) == (fcntl.F_SETLEASE, fcntl.F_RDLCK):
+        try:
+            os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except BlockingIOError:
+            print("opened while leased")
+    return said
+
+fcntl.fcntl = ask_and_be_asked
+wait_for_writers(os.open(path, os.O_RDONLY))
+print("alive")
+"""
+
+
+def test_who_opens_a_file_while_it_is_looked_at_does_not_end_us(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"as found\n")
+    argv = [sys.executable, "-c", OPEN_WHILE_LEASED, str(path)]
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "opened while leased\nalive\n"), done.stderr
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_what_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path, free):
+    (tmp_path / "file").mkdir()
+    with (
+        resolved(str(tmp_path / "file")) as place,
+        pytest.raises(OSError, match=r"exists|directory"),
+    ):
+        replace(place, ".fleetctl-temp", b"ours\n", lambda _: None, free=free)
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 class Ended(Exception):
