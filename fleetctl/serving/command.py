@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleetctl.clock import Clock
 from fleetctl.errors import InputError, Interrupted
+from fleetctl.serving.left_file import make_way, read_left_file
 from fleetctl.serving.program import KILL_AFTER_S, Program
 from fleetctl.serving.target import Target
 from fleetctl.trial.command_result import command_result
@@ -50,8 +51,9 @@ def run_command(
     """Run the program to its end and return what it reports.
 
     Its output is in `stdout.txt` and `stderr.txt` of the folder, its JSON in `result.json`. A
-    program that fails, or overruns its deadline, or says nothing gives an invalid result. It and
-    all it started end with us, also when we are killed.
+    program that fails, or overruns its deadline, or says nothing, or leaves something else than a
+    file of a sane size gives an invalid result. It and all it started end with us, also when we
+    are killed.
 
     Args:
         trial: what to run, against what.
@@ -66,26 +68,36 @@ def run_command(
     """
     folder.mkdir(parents=True, exist_ok=True)
     result_path = folder / "result.json"
-    result_path.unlink(missing_ok=True)
+    outputs = (folder / "stdout.txt", folder / "stderr.txt")
+    for path in (result_path, *outputs):
+        make_way(path)
     began_s = clock.monotonic_s()
-    with (
-        (folder / "stdout.txt").open("wb") as out,
-        (folder / "stderr.txt").open("wb") as err,
-        _start(trial, result_path, (out.fileno(), err.fileno()), kill_after_s) as program,
-    ):
-        is_timed_out = not _wait(program, trial.workload.deadline_s, clock, is_stopped)
-    stdout = _tail(folder / "stdout.txt", READ_BYTES)
+    with outputs[0].open("w+b") as out, outputs[1].open("w+b") as err:
+        with _start(trial, result_path, (out.fileno(), err.fileno()), kill_after_s) as program:
+            is_timed_out = not _wait(program, trial.workload.deadline_s, clock, is_stopped)
+        stdout = _tail(out.fileno(), READ_BYTES)
+        stderr_tail = _tail(err.fileno(), TAIL_BYTES)
     run = CommandRun(
         argv=trial.workload.argv,
         exit_code=program.exit_code,
         is_timed_out=is_timed_out,
         reported_by="nothing",
         stdout_tail=stdout[-TAIL_BYTES:],
-        stderr_tail=_tail(folder / "stderr.txt", TAIL_BYTES),
+        stderr_tail=stderr_tail,
         wall_s=clock.monotonic_s() - began_s,
     )
-    reported = _tail(result_path, READ_BYTES) if result_path.exists() else None
-    return command_result(run, stdout=stdout, result_file=reported)
+    return _reported(run, stdout, result_path)
+
+
+def _reported(run: CommandRun, stdout: str, result_path: Path) -> TrialResult:
+    """Return what the program reports; something that is no result file voids the trial."""
+    try:
+        result_file = read_left_file(result_path, READ_BYTES)
+    except InputError as error:
+        if result_path.is_dir():  # the trial's own result is written there
+            make_way(result_path)
+        return command_result(run, stdout=stdout, result_file=error)
+    return command_result(run, stdout=stdout, result_file=result_file)
 
 
 def command_environ(trial: CommandTrial, result_path: Path) -> dict[str, str]:
@@ -141,8 +153,7 @@ def _wait(
     return True
 
 
-def _tail(path: Path, most_bytes: int) -> str:
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - most_bytes))
-        return file.read().decode("utf-8", "replace")
+def _tail(handle: int, most_bytes: int) -> str:
+    """Return the end of an output, by its descriptor: the name may be another file's by now."""
+    size = os.fstat(handle).st_size
+    return os.pread(handle, most_bytes, max(0, size - most_bytes)).decode("utf-8", "replace")

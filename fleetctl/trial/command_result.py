@@ -29,7 +29,9 @@ _LINE_NAMES = {"ok-ish": OutcomeClass.DONE, "ok": OutcomeClass.DONE}
 _HELP = "print the documented JSON or the line `CORRUPTION sessions: x/n = …` (docs/workloads.md)"
 
 
-def command_result(run: CommandRun, *, stdout: str, result_file: str | None) -> TrialResult:
+def command_result(
+    run: CommandRun, *, stdout: str, result_file: str | InputError | None
+) -> TrialResult:
     """Return the trial result of a program's run.
 
     A run that ended badly or said nothing usable gives an invalid result with no sessions
@@ -38,7 +40,7 @@ def command_result(run: CommandRun, *, stdout: str, result_file: str | None) -> 
     Args:
         run: how it ended.
         stdout: all of its output.
-        result_file: what it wrote to FLEETCTL_RESULT, or None.
+        result_file: what it wrote to FLEETCTL_RESULT, or why that can't be read, or None.
     """
     faults = _run_faults(run)
     try:
@@ -66,7 +68,9 @@ def _nothing() -> TrialResult:
     return TrialResult("command", 0, 0, 0, all_counts({}))
 
 
-def _read(stdout: str, result_file: str | None) -> tuple[TrialResult, str]:
+def _read(stdout: str, result_file: str | InputError | None) -> tuple[TrialResult, str]:
+    if isinstance(result_file, InputError):
+        raise result_file
     text = result_file if result_file and result_file.strip() else _last_json_line(stdout)
     if text:
         return _from_json(text), "json"

@@ -13,6 +13,7 @@ from fleetctl.errors import InputError, Interrupted
 from fleetctl.serving.command import CommandTrial, run_command
 from fleetctl.serving.program import KILL_AFTER_S
 from fleetctl.serving.target import Target
+from fleetctl.store.atomic import write_atomic
 from fleetctl.trial.workload import CommandWorkload
 
 TARGET = Target("http://127.0.0.1:30002", "dsv4-flash", api_key="canary-key-9")
@@ -69,6 +70,60 @@ def test_an_old_result_file_is_never_taken_for_a_new_one(tmp_path):
     found = run(tmp_path, "pass")
     assert found.counted == 0
     assert not found.is_valid
+
+
+ODD = {
+    "os.mkfifo(there)": "a named pipe",
+    "os.mkdir(there)": "a directory",
+    "os.mkdir(there); open(there + '/inside', 'w').close()": "a directory",
+    "socket.socket(socket.AF_UNIX).bind('result.json')": "a socket",
+    "os.mkfifo('pipe'); os.symlink('pipe', there)": "a named pipe",
+    "os.symlink('/', there)": "a directory",
+    "os.symlink('/dev/zero', there)": "a device",
+    "os.symlink('/dev/tty', there)": "a device",
+    "os.symlink('nowhere', there)": "No such file",
+    "os.symlink(there, there)": "symbolic links",
+    "os.symlink('/proc/self/mem', there)": "can't be read",
+    "os.truncate(os.open(there, os.O_CREAT | os.O_RDWR), 2**40)": "larger than",
+}
+
+
+@pytest.mark.parametrize(("script", "why"), ODD.items(), ids=list(ODD))
+def test_what_is_no_result_file_voids_the_trial_and_holds_up_nobody(tmp_path, script, why):
+    (tmp_path / "work").mkdir()
+    script = f"""
+        import os, socket
+        print("CORRUPTION sessions: 0/4", flush=True)
+        there = os.environ["FLEETCTL_RESULT"]
+        os.chdir(os.path.dirname(there))
+        {script}
+    """
+    for _ in range(2):  # what is left is in nobody's way when the trial is repeated
+        found = run(tmp_path / "work", script)
+        assert (found.sessions, found.counted, found.command.exit_code) == (0, 0, 0)
+        assert len(found.invalid_because) == 1
+        assert "what the workload left as result.json can't be used" in found.invalid_because[0]
+        assert why in found.invalid_because[0]
+        write_atomic(tmp_path / "work" / "result.json", b"the trial's own")
+        (tmp_path / "work" / "pipe").unlink(missing_ok=True)
+    kept = (tmp_path / "work").glob("result.json.*/inside")
+    assert len(list(kept)) == (2 if "inside" in script else 0)
+
+
+def test_a_result_behind_a_link_and_output_whose_name_was_taken_away_still_count(tmp_path):
+    script = """
+        import os, pathlib
+        there = pathlib.Path(os.environ["FLEETCTL_RESULT"])
+        print("said", flush=True)
+        for name in ("stdout.txt", "stderr.txt"):
+            (there.parent / name).unlink()
+            os.mkfifo(there.parent / name)
+        (there.parent / "mine").write_text('{"sessions": 2, "counts": {"done": 2}}')
+        there.symlink_to("mine")
+    """
+    for _ in range(2):
+        found = run(tmp_path, script)
+        assert (found.sessions, found.is_valid, found.command.stdout_tail) == (2, True, "said\n")
 
 
 @pytest.mark.parametrize(
