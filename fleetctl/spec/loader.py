@@ -158,10 +158,11 @@ def _validated(path: Path, text: str, document: dict[str, Any], model: type[M]) 
             location = _written(document, raw["loc"], keep_last=raw["type"] == "missing")
             found.setdefault(location, []).append(_message(model, location, dict(raw)))
         problems = [_located(path, text, *item) for item in found.items()]
+        page = "inventory" if issubclass(model, Inventory) else "spec"
         raise InputError(
             f"{path} can't be used",
             why="\n       ".join(problems),
-            next_step="mend the file; docs/reference/spec.md lists every key",
+            next_step=f"mend the file; docs/reference/{page}.md lists every key",
         ) from error
 
 

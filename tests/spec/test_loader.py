@@ -218,3 +218,23 @@ def test_every_experiment_of_the_repository_loads(path):
 )
 def test_every_inventory_of_the_repository_loads(path):
     assert load_inventory(path).hosts
+
+
+@pytest.mark.parametrize(
+    ("load", "page", "key"),
+    [
+        (load_experiment, "spec.md", "hypothesis"),
+        (load_matrix, "spec.md", "factor"),
+        (load_bisect, "spec.md", "confirm_runs"),
+        (load_minimize, "spec.md", "max_runs"),
+        (load_inventory, "inventory.md", "hosts"),
+    ],
+)
+def test_a_refusal_names_the_page_that_lists_the_keys_of_this_kind_of_file(
+    tmp_path, load, page, key
+):
+    with pytest.raises(InputError) as caught:
+        load(spec(tmp_path, "no_such_key = 1\n"))
+    named = next(word for word in caught.value.next_step.split() if word.endswith(".md"))
+    assert named == f"docs/reference/{page}"
+    assert key in (REPOSITORY / named).read_text()
