@@ -1,0 +1,27 @@
+"""What every `fleetctl` answers before any command."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import tomli
+
+from fleetctl.cli.app import app
+from fleetctl.cli.boundary import run_guarded
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--version", "run", "no-such.toml"]])
+def test_the_version_is_that_of_the_installed_package_and_ends_the_program(
+    monkeypatch, capsys, arguments
+):
+    monkeypatch.setattr("sys.argv", ["fleetctl", *arguments])
+    code = run_guarded(app)
+    said = capsys.readouterr()
+    assert (code, said.out, said.err) == (0, f"fleetctl {version('fleetctl')}\n", "")
+
+
+def test_the_installed_version_is_the_project_s():
+    project = tomli.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert version("fleetctl") == project["version"]
