@@ -175,8 +175,12 @@ def _homes(
     return tuple(names[r.block][home(r.position, len(names[r.block]))] for r in runs)
 
 
-def _confounded(asked: AskedMatrix, sites: Sequence[NamedSite]) -> Iterable[str]:
-    """Yield what no dealing of the cells can tell from the hosts."""
+def host_notes(asked: AskedMatrix, sites: Sequence[NamedSite]) -> Iterable[str]:
+    """Yield what can't be told from the hosts, as the cells are dealt.
+
+    Another dealing may tell one of these terms apart, and lose others for it: that all of them
+    can be told is what was looked for and not found.
+    """
     blocks = sites_of_blocks(sites)
     if asked.matrix.matrix.order != "seeded":
         if max(blocks.values()) > 1:
@@ -189,8 +193,9 @@ def _confounded(asked: AskedMatrix, sites: Sequence[NamedSite]) -> Iterable[str]
     for block, terms in found.items():
         names = ", ".join(" x ".join(term) for term in terms)
         yield (
-            f"{names} can't be told from the hosts of {block}, however the cells are dealt: more "
-            "`runs`, fewer hosts, or a host group of one would tell them apart"
+            f"{names} can't be told from the hosts of {block} as the cells are dealt, and no "
+            "dealing was found that tells everything apart: more `runs` or fewer hosts may, a host "
+            "group of one does"
         )
 
 
@@ -201,7 +206,7 @@ def _notes(asked: AskedMatrix, looked: LookedAt, runs: Sequence[CellRun]) -> Ite
             f"no run is made on {block}: each of the {asked.matrix.trials.runs} replicates is a "
             "complete set of cells on equal hosts"
         )
-    yield from _confounded(asked, looked.sites)
+    yield from host_notes(asked, looked.sites)
     if asked.matrix.matrix.order == "fewest_restarts":
         yield "runs of one service are made together: a drift in time looks like an effect of it"
     if asked.matrix.trials.runs == 1 and not asked.matrix.generators:
