@@ -21,6 +21,7 @@ from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.matrix_run import settle
+from fleetctl.workflow.reach import reach
 from fleetctl.workflow.site import NamedSite, named_sites
 
 R = TypeVar("R")
@@ -157,16 +158,18 @@ def opened(
 ) -> Iterator[tuple[RunFolder, NamedSite]]:
     """Yield the folder of a search and its site: new ones, or those of the one to go on with.
 
-    The folder is claimed meanwhile: a second controller is refused.
+    The folder is claimed meanwhile: a second controller is refused. A new one is made when every
+    host of the site has let us in: what was never begun leaves no folder.
 
     Raises:
         InputError: there is no unfinished search of this very spec, or it goes on elsewhere.
-        HostError: what a killed controller left can't be looked at.
+        HostError: a host can't be reached, or what a killed controller left can't be looked at.
     """
     if resume:
         folder = unfinished(edges.runs, job)
         edges.talk.say(f"resuming {folder.run_id}: {folder.path}")
     else:
+        log_in(edges, inventory, named_sites(inventory, job.target)[0])
         folder = _new_folder(edges, job)
     with folder.claimed():
         SearchLog(folder).begin(digest_of_job(job))
@@ -177,6 +180,16 @@ def opened(
             folder.record(edges.clock.now_s(), "resumed", answers=done)
             edges.talk.say(f"measured already: {count(done, 'run')}")
         yield folder, site
+
+
+def log_in(edges: Edges, inventory: Inventory, site: NamedSite) -> None:
+    """Connect to every host of a site, and leave.
+
+    Raises:
+        HostError: one can't be reached.
+    """
+    for name in site.hosts:
+        reach(edges, name, inventory.hosts[name]).transport.close()
 
 
 def unfinished(runs: Path, job: Job) -> RunFolder:

@@ -8,7 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.errors import ExitCode, Interrupted, LeaseHeld, StoreError
+from fleetctl.errors import (
+    ExitCode,
+    HostError,
+    HostKeyRejected,
+    HostUnreachable,
+    InputError,
+    Interrupted,
+    LeaseHeld,
+    LoginRefused,
+    StoreError,
+)
 from fleetctl.store import run_folder, search_log
 from fleetctl.store.run_folder import list_runs
 from fleetctl.store.search_log import SearchLog
@@ -35,6 +45,21 @@ class Disk:
         self._append(path, line)
 
 
+class Door:
+    """Lets everybody in, or raises `error`; knows who is in."""
+
+    error: Exception | None = None
+
+    def __init__(self) -> None:
+        self.inside: list[str] = []
+
+    def __call__(self, name):
+        if self.error:
+            raise self.error
+        self.inside.append(name)
+        return SimpleNamespace(host_name=name, close=lambda: self.inside.remove(name))
+
+
 @pytest.fixture
 def disk(monkeypatch):
     made = Disk(run_folder.append_line)
@@ -52,6 +77,7 @@ def search(tmp_path, monkeypatch, disk):
     ground = SimpleNamespace(of=lambda _: SimpleNamespace(add=lambda _: None))
     monkeypatch.setattr(bisect_loop, "Ground", ground)
     monkeypatch.setattr(bisect_run, "settle", lambda *_: None)
+    site.connect = Door()
     jit, salts = SimpleNamespace(share=False), itertools.count()
     edges = SimpleNamespace(
         clock=SimpleNamespace(now_s=lambda: 0.0),
@@ -59,13 +85,15 @@ def search(tmp_path, monkeypatch, disk):
         runs=tmp_path,
         salt=lambda: f"{next(salts):04x}",
         talk=SimpleNamespace(say=lambda _: None),
+        connect=lambda name, _: site.connect(name),
+        agent=lambda *_: None,
     )
     job = replace(JOB, target="fleet", files={"b.toml": b""})
 
-    def run(*, resume=False):
+    def run(*, resume=False, target="fleet"):
         return run_search(
             Outside(edges, fleet(1), resume),
-            SimpleNamespace(spec=SimpleNamespace(jit=jit), job=job),
+            SimpleNamespace(spec=SimpleNamespace(jit=jit), job=replace(job, target=target)),
             lambda _folder, _held, _asked: Asks(*BUILDS),
             lambda _asked, _search, folder: (len(SearchLog(folder).answers()), "found"),
         )
@@ -145,3 +173,25 @@ def test_an_operator_who_ends_a_search_is_told_how_to_go_on(search):
         search()
 
     assert told.value.next_step == f"`fleetctl resume {search.folder().run_id}` goes on"
+
+
+@pytest.mark.parametrize("kind", [HostUnreachable, HostKeyRejected, LoginRefused])
+def test_a_search_whose_host_lets_nobody_in_leaves_no_run_folder(search, tmp_path, kind):
+    search.site.connect.error = kind("h1 can't be used", why="it says no", next_step="look")
+
+    with pytest.raises(HostError) as told:
+        search()
+
+    assert (type(told.value), told.value.exit_code) == (kind, ExitCode.REFUSED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_of_a_target_that_nothing_has_leaves_no_run_folder(search, tmp_path):
+    with pytest.raises(InputError):
+        search(target="nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_login_of_a_search_is_closed_again(search):
+    assert search() == 2
+    assert search.site.connect.inside == []
