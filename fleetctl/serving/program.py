@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -14,6 +15,8 @@ from types import TracebackType
 from typing import Self
 
 _WARDEN = Path(__file__).with_name("warden.py")
+# not the link in a virtual environment, which may be named after us
+_PYTHON = str(Path(sys.executable).resolve())
 # between a polite end and one that can't be refused
 KILL_AFTER_S = 3.0
 # longer than the warden tries, which gives up on what hangs in the kernel
@@ -49,11 +52,14 @@ class Program:
             OSError: it can't be started.
         """
         self.kill_after_s = kill_after_s
+        told = b"".join(_one_of_many(each) for each in (f"{kill_after_s}", *argv))
         self._lifeline, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _WARDEN.open("rb") as warden:
             try:
                 self._warden = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(_WARDEN), f"{kill_after_s}", *argv],
+                    # no word of ours in its command line: `pkill -f fleetctl` has to miss it
+                    [_PYTHON, "-I", "-S", f"/proc/self/fd/{warden.fileno()}"],
+                    pass_fds=(warden.fileno(),),
                     stdin=theirs.fileno(),
                     stdout=output[0],
                     stderr=output[1],
@@ -64,11 +70,14 @@ class Program:
             except OSError:
                 self._lifeline.close()
                 raise
-        self._pid = self._started()
+        self._pid = self._started(told)
 
-    def _started(self) -> int:
-        """Wait until the program runs, and return its pid."""
-        said, _, number = self._lifeline.recv(64).decode().partition(" ")
+    def _started(self, told: bytes) -> int:
+        """Tell the warden what to run, wait until that runs, and return its pid."""
+        said, number = "", ""
+        with contextlib.suppress(ConnectionError):  # it has ended: with what, is said below
+            self._lifeline.sendall(len(told).to_bytes(8, "big") + told)
+            said, _, number = self._lifeline.recv(64).decode().partition(" ")
         if said == "started":
             return int(number)
         self._lifeline.close()
@@ -109,3 +118,9 @@ class Program:
         """Its exit code after the end, 128 + N after signal N."""
         code = self._warden.returncode
         return 128 - code if code < 0 else code
+
+
+def _one_of_many(argument: str) -> bytes:
+    if "\0" in argument:
+        raise OSError(errno.EINVAL, "an argument can't hold a null character")
+    return os.fsencode(argument) + b"\0"

@@ -1,8 +1,9 @@
 """The parent of a user's program: when fleetctl ends, however it ends, all of it ends, too.
 
-Run as a file by `program.py`, never imported: `python -I -S warden.py KILL_AFTER_S ARGV…`. Its
-stdin is one end of a socket whose other end only fleetctl holds, so that end of file means that
-fleetctl is gone or wants an end, also after a SIGKILL. Orphans of the program come to this
+Run as a file by `program.py`, never imported: `python -I -S /proc/self/fd/N`, which says nothing
+of fleetctl, so that `pkill -f fleetctl` leaves it alive to do its work. Its stdin is one end of a
+socket whose other end only fleetctl holds: there it is told what to run, and end of file means
+that fleetctl is gone or wants an end, also after a SIGKILL. Orphans of the program come to this
 process, a daemon that it made, too: what has no children left has left nothing behind.
 """
 
@@ -15,7 +16,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +31,9 @@ _libc = ctypes.CDLL(None)
 
 def main() -> int:
     """Run the program, end all of it, and return its exit code; 128 + N after signal N."""
-    kill_after_s, *argv = sys.argv[1:]
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with socket.socket(fileno=os.dup(0)) as fleetctl:
+        kill_after_s, *argv = _told(fleetctl)
         try:
             ward = Ward(argv)
         except OSError as error:
@@ -48,6 +48,16 @@ def main() -> int:
     return ward.exit_code
 
 
+def _told(fleetctl: socket.socket) -> list[bytes]:
+    """Return KILL_AFTER_S and ARGV: eight bytes that say how long, then each with a NUL."""
+    with fleetctl.makefile("rb") as stream:
+        size = int.from_bytes(stream.read(8), "big")
+        told = stream.read(size)
+    if not size or len(told) < size:
+        raise SystemExit(_NOT_STARTED)  # fleetctl is gone already
+    return told.split(b"\0")[:-1]
+
+
 class Ward:
     """The program and everything that descends from it.
 
@@ -56,7 +66,7 @@ class Ward:
         exit_code: of the program once it has ended.
     """
 
-    def __init__(self, argv: list[str]) -> None:
+    def __init__(self, argv: list[bytes]) -> None:
         """Start the program; raises OSError."""
         self._wake, bell = os.pipe()
         for end in (self._wake, bell):

@@ -41,12 +41,15 @@ def controller(tmp_path: Path):
     """Starts a process of its own that runs STUBBORN and comes to an end of a given kind."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(end: str) -> tuple[subprocess.Popen[bytes], dict[str, int]]:
+    def start(
+        end: str, python: Path | str = sys.executable
+    ) -> tuple[subprocess.Popen[bytes], dict[str, int]]:
         process = subprocess.Popen(
-            [sys.executable, "-c", CONTROLLER.format(end=end), STUBBORN, str(tmp_path)],
+            [str(python), "-c", CONTROLLER.format(end=end), STUBBORN, str(tmp_path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         started.append(process)
         assert process.stdout is not None
@@ -78,6 +81,40 @@ def test_nothing_of_a_program_outlives_us_however_we_end(controller, end):
     process.communicate()
 
     wait_until(lambda: not any(is_running(pid) for pid in pids.values()))
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in family(int(child)))]
+
+
+def test_a_kill_9_of_all_whose_command_line_says_fleetctl_leaves_nothing_of_a_program(
+    controller, tmp_path
+):
+    """As `pkill -9 -f fleetctl` selects, among the processes of this test alone."""
+    python = tmp_path / "venvs" / "fleetctl" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(Path(sys.executable).resolve())
+    process, pids = controller("pass", python)
+
+    said = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in family(process.pid)}
+    chosen = [pid for pid, words in said.items() if b"fleetctl" in words]
+    for pid in reversed(chosen):  # the youngest first: nobody is there to notice
+        os.kill(pid, signal.SIGKILL)
+
+    assert process.pid in chosen
+    wait_until(lambda: not any(is_running(pid) for pid in pids.values()))
+
+
+def test_a_program_gets_arguments_of_any_bytes_and_any_length(tmp_path):
+    odd = ["", "two words", "\n", os.fsdecode(bytes(range(1, 256))), *["x" * 100_000] * 8]
+    with (tmp_path / "out").open("wb") as out:
+        output = (out.fileno(), out.fileno())
+        argv = (sys.executable, "-c", "import os, sys; print(*map(os.fsencode, sys.argv[1:]))")
+        with Program((*argv, *odd), cwd=None, environ=os.environ, output=output) as program:
+            ended(program)
+    assert (tmp_path / "out").read_text() == " ".join(str(os.fsencode(o)) for o in odd) + "\n"
 
 
 def started(script: str, folder: Path) -> Program:
@@ -150,10 +187,10 @@ def of_sh(variables: list[str]) -> list[str]:
     return [each for each in variables if each.partition("=")[0] in ("PWD", "OLDPWD", "_", "SHLVL")]
 
 
-@pytest.mark.parametrize("argv", [("no-such-program",), ("/",)])
+@pytest.mark.parametrize("argv", [("no-such-program",), ("/",), ("true", "nu\0l")])
 def test_a_program_that_can_not_be_started_leaves_nothing(tmp_path, argv):
     with (tmp_path / "out").open("wb") as out:
         output = (out.fileno(), out.fileno())
-        with pytest.raises(OSError, match=r"No such file|denied"):
+        with pytest.raises(OSError, match=r"No such file|denied|null"):
             Program(argv, cwd=None, environ=os.environ, output=output)
     assert (tmp_path / "out").read_text() == ""
