@@ -42,6 +42,9 @@ if os.environ.get("CI"):
 # a shell's `&` starts its programs deaf to Ctrl-C, and those that tests interrupt inherit it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# below `nohup` tests stay deaf to a closed terminal; what they start does not inherit a handler
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @dataclass(frozen=True)
