@@ -126,8 +126,9 @@ def empty_choice(device: Device, call: IndexerCall) -> Tensor:
 def to_slots(columns: Tensor, page_table: Tensor, *, out: Tensor) -> Tensor:
     """Translate columns of a row to slots of the pool: table[column // 64] * 64 + column % 64.
 
-    Columns may have been overwritten by another stream, so they are clamped to the table: a
-    wrong column becomes a wrong slot, never an address outside the pool.
+    Columns may have been overwritten by another stream, so they are clamped to the table: no read
+    leaves it. Whether a slot lies in the pool is up to the table's entries; whoever reads by slots
+    clamps them, as `kernels.attend` does.
     """
     last = page_table.shape[1] * PAGE_TOKENS - 1
     column, again = columns.clamp(0, last), columns.clamp(0, last)

@@ -114,6 +114,14 @@ def _check(q: Tensor, weights: Tensor, pages: layout.Planes, tensors: tuple[Tens
             raise ValueError(f"{name} must be a power of two and at least {least}: {size}")
     if pages.scales is None and q.dtype is not pages.values.dtype:
         raise ValueError(f"queries are {q.dtype} but plain pages hold {pages.values.dtype}")
+    rows = [len(tensor) for tensor in (q, weights, *tensors)]
+    if len(set(rows)) > 1 or weights.shape[1:] != (heads,):
+        raise ValueError(
+            "queries, weights, page table, lengths and logits must be of the same rows and heads:"
+            f" {rows} rows, {tuple(weights.shape[1:])} weights for {heads} heads"
+        )
+    if pages.values.shape[-1] != dim:
+        raise ValueError(f"queries have {dim} numbers, keys {pages.values.shape[-1]}")
     if weights.dtype is not torch.float32:
         raise ValueError(f"weights must be float32: {weights.dtype}")
     if not all(tensor.stride(-1) == 1 for tensor in (*tensors, pages.values)):

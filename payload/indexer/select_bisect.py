@@ -240,8 +240,24 @@ def _check(logits: Tensor, lengths: Tensor, k: int) -> None:
         raise ValueError("logits must be float32 with contiguous rows")
     if lengths.dtype is not torch.int32 or not lengths.is_contiguous():
         raise ValueError("lengths must be contiguous int32")
+    if lengths.shape != logits.shape[:1]:
+        raise ValueError(f"{tuple(lengths.shape)} lengths for {logits.shape[0]} rows of logits")
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
+
+
+def _check_given(out: Tensor, workspace: Workspace, cut: Cut, device: torch.device) -> None:
+    """Refuse what the kernels would write outside of: they take every size from the logits."""
+    if out.dtype is not torch.int32 or out.shape != (cut.batch, cut.k) or out.stride(-1) != 1:
+        raise ValueError(
+            f"out must be int32 [{cut.batch}, {cut.k}] with contiguous rows: {tuple(out.shape)}"
+        )
+    if not workspace.fits(cut, device):
+        raise ValueError(
+            f"the workspace was allocated for other rows than {cut.batch} of {cut.columns} with"
+            f" k = {cut.k}: maxima {tuple(workspace.maxima.shape)},"
+            f" candidates {tuple(workspace.candidates.shape)}"
+        )
 
 
 def select_topk(
@@ -265,7 +281,8 @@ def select_topk(
         workspace: as `Workspace.allocate(B, S, k)` returns it; allocated when None.
 
     Raises:
-        ValueError: a dtype, stride or k the kernels were not written for.
+        ValueError: a dtype, stride or k the kernels were not written for; lengths, `out` or a
+            workspace of another shape.
     """
     _check(logits, lengths, k)
     batch, columns = logits.shape
@@ -273,6 +290,7 @@ def select_topk(
     if out is None:
         out = torch.empty((batch, k), dtype=torch.int32, device=logits.device)
     workspace = workspace or Workspace.allocate(batch, columns, k, device=logits.device)
+    _check_given(out, workspace, cut, logits.device)
     if cut.levels:
         take_maxima(logits, lengths, cut, workspace)
     if cut.segments:

@@ -93,10 +93,13 @@ class Cut:
         """Segments of a row whose candidates are listed; 0 if the last launch finds its own way.
 
         With two levels, and twice as many blocks as will be chosen, few scores besides the chosen
-        reach what k blocks reach.
+        reach what k blocks reach. Many rows keep a GPU busy without it.
         """
         is_listed = (
-            self.columns in LISTED and self.levels == 2 and self.columns >= 2 * self.k * self.fan**2
+            self.batch <= LISTED_ROWS
+            and self.columns in LISTED
+            and self.levels == 2
+            and self.columns >= 2 * self.k * self.fan**2
         )
         return triton.cdiv(self.columns, SEGMENT) if is_listed else 0
 
@@ -148,10 +151,21 @@ class Workspace:
     def allocate(batch: int, columns: int, k: int, *, device: torch.device | str) -> Workspace:
         """Return an uninitialised workspace for rows of `columns` scores."""
         cut = Cut.of(columns, k, batch)
-        shape = (batch, cut.levels, cut.width)
-        maxima = torch.empty(shape, dtype=torch.float32, device=device)
+        maxima = torch.empty((batch, cut.levels, cut.width), dtype=torch.float32, device=device)
         candidates = torch.empty((batch, cut.words), dtype=torch.int32, device=device)
         return Workspace(maxima, candidates)
+
+    def fits(self, cut: Cut, device: torch.device) -> bool:
+        """Return whether it is laid out for this cut, on this device."""
+        shapes = (cut.batch, cut.levels, cut.width), (cut.batch, cut.words)
+        kinds = torch.float32, torch.int32
+        return all(
+            (tuple(each.shape), each.dtype, each.device) == (shape, dtype, device)
+            and each.is_contiguous()
+            for each, shape, dtype in zip(
+                (self.maxima, self.candidates), shapes, kinds, strict=True
+            )
+        )
 
     @property
     def nbytes(self) -> int:

@@ -129,6 +129,12 @@ def test_folding_the_query_scale_into_the_weights_changes_no_score():
         ({"q": torch.zeros(1, 16, 16).to(torch.float8_e4m3fn)}, "dim .* at least 32"),
         ({"q": torch.zeros(1, 16, 32, dtype=torch.bfloat16)}, "plain pages hold"),
         ({"weights": torch.zeros(1, 16, dtype=torch.bfloat16)}, "weights must be float32"),
+        ({"weights": torch.zeros(1, 8)}, "weights for 16 heads"),
+        ({"weights": torch.zeros(2, 16)}, "of the same rows"),
+        ({"lengths": torch.zeros(2, dtype=torch.int32)}, "of the same rows"),
+        ({"page_table": torch.zeros(2, 4, dtype=torch.int32)}, "of the same rows"),
+        ({"out": torch.zeros(2, 256)}, "of the same rows"),
+        ({"q": torch.zeros(1, 16, 64)}, "64 numbers, keys 32"),
         ({"q": torch.zeros(1, 16, 64)[:, :, ::2]}, "contiguous"),
         ({"page_table": torch.zeros(1, 4, dtype=torch.int32)[:, ::2]}, "contiguous"),
     ],
@@ -138,7 +144,7 @@ def test_the_kernel_says_which_input_it_was_not_written_for(change, message):
     inputs = {name: value for name, value in vars(case).items() if name != "columns"}
 
     with pytest.raises(ValueError, match=message):
-        kernel.index_logits(**{**inputs, **change}, out=case.poisoned_out())
+        kernel.index_logits(**{**inputs, "out": case.poisoned_out(), **change})
 
 
 @only_gpu

@@ -182,6 +182,52 @@ def test_a_k_whose_blocks_do_not_fit_on_chip_is_refused():
         Cut.of(20000, 5000)
 
 
+@pytest.mark.parametrize("k", [512, 2048])
+def test_candidates_are_listed_up_to_32_rows_and_more_go_down_the_levels(k):
+    assert Cut.of(131072, k, 32).segments > 0
+    assert Cut.of(131072, k, 33).segments == 0
+
+
+def test_more_rows_than_are_listed_get_the_same_answer():
+    logits = torch.randn(33, 65536, device=DEVICE)
+
+    check(select_bisect.select_topk, logits, ints(*[65536] * 32, 5), 64)
+
+
+@pytest.mark.parametrize(
+    "made_for",
+    [(1, 9000, 64), (3, 9000, 64), (2, 8000, 64), (2, 9000, 1500), (2, 9000 * 16, 64)],
+)
+def test_a_workspace_of_other_rows_is_refused_before_anything_is_written(made_for):
+    batch, columns, k = made_for
+    workspace = Workspace.allocate(batch, columns, k, device=DEVICE)
+    logits, lengths = torch.randn(2, 9000, device=DEVICE), ints(9000, 70)
+    out = torch.full((2, 64), 7, dtype=torch.int32, device=DEVICE)
+
+    with pytest.raises(ValueError, match="allocated for other rows than 2 of 9000 with k = 64"):
+        select_bisect.select_topk(logits, lengths, 64, out=out, workspace=workspace)
+
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "out"),
+    [
+        (ints(9000), torch.empty(2, 64, dtype=torch.int32)),
+        (ints(9000, 1, 2), torch.empty(2, 64, dtype=torch.int32)),
+        (ints(9000, 70), torch.empty(1, 64, dtype=torch.int32)),
+        (ints(9000, 70), torch.empty(2, 63, dtype=torch.int32)),
+        (ints(9000, 70), torch.empty(2, 64, dtype=torch.int64)),
+        (ints(9000, 70), torch.empty(64, 2, dtype=torch.int32).T),
+    ],
+)
+def test_lengths_or_a_place_for_the_chosen_of_other_rows_are_refused(lengths, out):
+    logits = torch.randn(2, 9000, device=DEVICE)
+
+    with pytest.raises(ValueError, match=r"lengths for 2 rows|out must be"):
+        select_bisect.select_topk(logits, lengths, 64, out=out.to(DEVICE))
+
+
 def test_a_workspace_can_be_used_again_and_holds_no_secret_state():
     workspace = Workspace.allocate(2, 9000, 64, device=DEVICE)
     workspace.maxima.fill_(INF)

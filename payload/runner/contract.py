@@ -111,8 +111,14 @@ class StepInputs:
         """Copy a batch in, and pad it up to the bucket.
 
         A padded row has length 0, so that nothing is selected for it, and stores its key in page 0.
+
+        Raises:
+            ValueError: the batch's page table is of other rows, or of another number of pages.
         """
         raw = len(batch.rows)
+        wanted = (raw, self.page_table.shape[1])
+        if batch.page_table.shape != wanted:  # one that is smaller would be repeated
+            raise ValueError(f"page table {tuple(batch.page_table.shape)} is not {wanted}")
         padding = [replace(PADDING_ROW, slot=row % PAGE_TOKENS) for row in range(raw, bucket)]
         packed = torch.tensor([astuple(row) for row in (*batch.rows, *padding)], dtype=torch.int32)
         columns = (self.token, self.position, self.cursor, self.end, self.slot, self.length)

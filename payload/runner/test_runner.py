@@ -155,6 +155,15 @@ def test_padded_rows_are_empty_and_store_into_the_page_of_nobody(device):
     assert len(set(stores)) == 3
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, PAGES), (3, 1), (3, PAGES - 1), (4, PAGES)])
+def test_a_page_table_of_another_shape_is_refused_and_not_repeated(shape):
+    inputs = StepInputs.allocate(6, PAGES, torch.device("cpu"))
+    batch = batch_of(3)
+
+    with pytest.raises(ValueError, match=f"is not \\(3, {PAGES}\\)"):
+        inputs.load(replace(batch, page_table=torch.ones(shape, dtype=torch.int32)), 3)
+
+
 @pytest.mark.parametrize(
     ("name", "flag", "compares"),
     [
