@@ -278,7 +278,13 @@ def test_gpu_memory_that_stays_after_the_stop_is_named_before_the_start(person, 
 
 
 def test_a_unit_in_a_crash_loop_is_refused_because_that_can_not_be_put_back(person, host):
+    drop_in = f"/etc/systemd/system/{UNIT}.d/50-x.conf"  # each time it starts it is active, too
+    host(
+        f"mkdir -p /etc/systemd/system/{UNIT}.d; "
+        f"printf '[Service]\\nRestartSec=600\\n' > {drop_in}; systemctl daemon-reload"
+    )
     edit(host, 'exec "$PY"', 'exit 1; exec "$PY"')
+    host(f"until systemctl show -p SubState {UNIT} | grep -q auto-restart; do sleep 0.05; done")
 
     done = person.run("run", person.spec(FLAG))
 
