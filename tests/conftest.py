@@ -33,6 +33,7 @@ from fleetctl.lab.record import UNIT, read_record
 
 STANDIN = Path(__file__).parent / "lab" / "standin"
 DIRECTORY_PREFIX = "fleetctl-test-"
+PLACES = ("/root", "/home", "/srv", "/opt", "/etc", "/usr/local/bin")
 
 # in CI the same examples every time, so that a red run can be repeated; people explore by hand
 settings.register_profile("ci", derandomize=True)
@@ -73,6 +74,15 @@ class RunningLab:
 
     def states(self) -> dict[str, HostState]:
         return self.lab.states()
+
+    def names(self) -> set[str]:
+        """Return what lies where tests change hosts; of process hosts, whose root is ours, none."""
+        record = read_record(self.lab.directory)
+        if record is None or record.kind is not Kind.NAMESPACES:
+            return set()
+        find = f"find {' '.join(PLACES)} -xdev -name __pycache__ -prune -o -printf '%p %y %m %l\\n'"
+        hosts = self.states()
+        return {f"{host}:{line}" for host in hosts for line in self.run(host, find).splitlines()}
 
     def wait_until_active(self, name: str) -> None:
         """Wait until the decode service of a host runs."""
@@ -175,9 +185,20 @@ def lab_kind(request: pytest.FixtureRequest, permitted_kinds: set[Kind]) -> Kind
 
 
 @pytest.fixture(scope="session")
-def lab_hosts(labs: Labs, permitted_kinds: set[Kind]) -> RunningLab:
-    """Two hosts of the best kind, for the whole session: lab-1 and lab-2."""
+def session_hosts(labs: Labs, permitted_kinds: set[Kind]) -> RunningLab:
+    """The hosts behind `lab_hosts`."""
     return labs.up(2)
+
+
+@pytest.fixture(scope="module")
+def lab_hosts(session_hosts: RunningLab) -> Iterator[RunningLab]:
+    """Two hosts of the best kind, for the whole session: lab-1 and lab-2.
+
+    A module whose tests leave a file behind, or take one away, fails.
+    """
+    before = session_hosts.names()
+    yield session_hosts
+    assert session_hosts.names() ^ before == set(), "the tests of this module left their traces"
 
 
 @pytest.fixture(scope="session")

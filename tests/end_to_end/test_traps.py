@@ -24,8 +24,8 @@ def host(lab_hosts, person):
     yield lambda command: lab_hosts.run("lab-1", command)
     lab_hosts.run(
         "lab-1",
-        f"systemctl stop {UNIT}; rm -rf /srv/dsv4 /etc/systemd/system/{UNIT}.d; "
-        "tar -C / -xpf /root/before.tar; "
+        f"systemctl stop {UNIT}; rm -rf /srv/dsv4 /srv/elsewhere /etc/systemd/system/{UNIT}.d; "
+        "tar -C / -xpf /root/before.tar; rm /root/before.tar; "
         f"systemctl daemon-reload; systemctl reset-failed; systemctl start {UNIT}",
     )
     lab_hosts.wait_until_active("lab-1")

@@ -7,7 +7,7 @@ import pytest
 from fleetctl.lab import Kind
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def namespace_lab(request, permitted_kinds):
     """A lab of two namespace hosts for the session; skipped where they are not permitted."""
     if Kind.NAMESPACES not in permitted_kinds:

@@ -71,13 +71,12 @@ def test_a_host_can_neither_set_the_clock_nor_the_kernel_of_the_machine(namespac
     namespace_lab.run("lab-1", "echo 0 >/proc/sys/net/ipv4/ip_forward")
 
 
-def test_what_a_host_writes_stays_on_the_host(namespace_lab):
-    namespace_lab.run(
-        "lab-1", "echo changed >/etc/motd; rm -f /etc/debian_version; touch /usr/mine"
-    )
+def test_what_a_host_writes_stays_on_the_host(namespace_lab, fresh_lab):
+    lab = fresh_lab(2, kind=Kind.NAMESPACES)
+    lab.run("lab-1", "echo changed >/etc/motd; rm -f /etc/debian_version; touch /usr/mine")
     assert not Path("/usr/mine").exists()
-    assert (namespace_lab.lab.disk("lab-1") / "usr/mine").exists()
-    assert namespace_lab.run("lab-2", "ls /usr/mine 2>/dev/null || echo none") == "none\n"
+    assert (lab.lab.disk("lab-1") / "usr/mine").exists()
+    assert lab.run("lab-2", "ls /usr/mine 2>/dev/null || echo none") == "none\n"
 
 
 def test_each_boot_has_an_id_of_its_own_and_the_journal_keeps_the_last_one(
