@@ -56,6 +56,7 @@ def _logits_kernel(
     table_stride,
     out_stride,
     run_tokens,
+    columns,  # what both a row of the page table and a row of scores have room for
     H: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
@@ -68,7 +69,7 @@ def _logits_kernel(
 ):
     i_run = tl.program_id(0)
     i_row = tl.program_id(1).to(tl.int64)
-    length = tl.load(lengths + i_row)
+    length = tl.minimum(tl.load(lengths + i_row), columns)
     first = i_run * run_tokens
     if first >= length:
         return
@@ -156,8 +157,9 @@ def index_logits(
     batch, heads, dim = q.shape
     tiling = tiling or TILINGS[pages.values.dtype]
     block = tiling.block_tokens
-    tiles = triton.cdiv(out.shape[1], block)
-    tiles_per_run = triton.cdiv(tiles * batch, tiling.programs)
+    columns = min(out.shape[1], page_table.shape[1] * layout.PAGE_TOKENS)
+    tiles = triton.cdiv(columns, block)
+    tiles_per_run = max(triton.cdiv(tiles * batch, tiling.programs), 1)
     grid = (triton.cdiv(tiles, tiles_per_run), batch)
     _logits_kernel[grid](
         q,
@@ -170,6 +172,7 @@ def index_logits(
         page_table.stride(0),
         out.stride(0),
         tiles_per_run * block,
+        columns,
         H=heads,
         D=dim,
         PAGE=layout.PAGE_TOKENS,

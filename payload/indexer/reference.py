@@ -66,9 +66,9 @@ def index_logits(
         weights: `[B, H]` float32.
         k_pages: plain `[pages, 64, D]` or fp8 `[pages, bytes]`, see `payload.cache.layout`.
         page_table: `[B, P]` int32; slots behind a row's last page may hold garbage.
-        lengths: `[B]` int32, at most P * 64; 0 for a padded row.
-        out: `[B, max_len]` float32 with max_len at least the longest length; columns at or past
-            a row's length keep what they held.
+        lengths: `[B]` int32; 0 or less for a padded row; more than P * 64 or max_len means all
+            there is room for.
+        out: `[B, max_len]` float32; columns at or past a row's length keep what they held.
     """
     columns = min(out.shape[1], page_table.shape[1] * layout.PAGE_TOKENS)
     column = torch.arange(columns, device=out.device)

@@ -28,7 +28,8 @@ def index_logits(
     """
     pages, scales = layout.planes(k_pages)
     wide_q = q.to(torch.float32)
-    for row, length in enumerate(lengths.tolist()):
+    columns = min(out.shape[1], page_table.shape[1] * layout.PAGE_TOKENS)
+    for row, length in enumerate(lengths.clamp(max=columns).tolist()):
         if length <= 0:
             continue
         page_ids = page_table[row, : -(-length // layout.PAGE_TOKENS)]

@@ -42,6 +42,7 @@ def kernels():
             "table_stride": "i32",
             "out_stride": "i32",
             "run_tokens": "i32",
+            "columns": "i32",
         }
         consts = {"H": 64, "D": 128, "PAGE": 64, "VALUES_STRIDE": page[0], "SCALES_STRIDE": page[1]}
         consts |= {"BLOCK": tiling.block_tokens, "SCALED": scaled, "OPERAND": operand}

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from payload.cache.layout import KeyFormat
-from payload.indexer import kernel, reference
+from payload.cache.layout import PAGE_TOKENS, KeyFormat
+from payload.indexer import kernel, reference, rows
 from payload.indexer.kernel import LogitsTiling
 from payload.indexer.kernel_case import random_case
 from payload.numerics import assert_close, tolerance
@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.gpu] if HAS_GPU else []
 only_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a CUDA device")
 
 FUNCTIONS = {"reference": reference.index_logits, "kernel": kernel.index_logits}
+if not HAS_GPU:
+    FUNCTIONS["rows"] = rows.index_logits  # written for the CPU
 PAGE_EDGES = [0, 1, 63, 64, 65, 127, 128, 129]
 
 
@@ -70,6 +72,28 @@ def test_an_output_may_be_a_slice_of_a_wider_buffer(index_logits, key_format):
     check(index_logits, case, out=wide[:, : case.columns])
 
     assert wide[:, case.columns :].isnan().all()
+
+
+@pytest.mark.parametrize(("columns", "pages"), [(64, 4), (100, 4), (256, 1), (256, 2), (256, 0)])
+def test_a_length_that_has_no_room_writes_to_no_other_row(index_logits, key_format, columns, pages):
+    """A row of 256 columns and 4 pages; some have less room, and what lies beside is not theirs."""
+    case = random_case([200, 256, 30], key_format, heads=16, dim=32, device=DEVICE)
+    wide = torch.full((3, 300), float("nan"), device=DEVICE)
+
+    index_logits(
+        case.q,
+        case.weights,
+        case.k_pages,
+        case.page_table[:, :pages],
+        case.lengths,
+        out=wide[:, :columns],
+    )
+
+    room = case.valid()
+    room[:, min(columns, pages * PAGE_TOKENS) :] = False
+    assert_close(wide[:, :256][room], case.truth()[room], tolerance(case.q.dtype))
+    assert wide[:, :256][~room].isnan().all()
+    assert wide[:, 256:].isnan().all()
 
 
 def test_a_batch_of_padded_rows_writes_nothing(index_logits, key_format):
