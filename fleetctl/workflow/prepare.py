@@ -58,7 +58,7 @@ class HostPlan:
     def warnings(self) -> tuple[str, ...]:
         """What the unit does at a stop that its owner may not want."""
         pids = {process.pid for process in self.view.code.processes}
-        return stop_warnings(self.view.unit.properties, pids - {0})
+        return unit_warnings(self.view.unit.properties, pids - {0})
 
     @property
     def within(self) -> tuple[str, ...]:
@@ -193,8 +193,8 @@ def _refuse_held(host: Reached, view: HostView) -> None:
             )
 
 
-def stop_warnings(properties: Mapping[str, str], serving: Collection[int]) -> tuple[str, ...]:
-    """Return what may go wrong when a unit is stopped.
+def unit_warnings(properties: Mapping[str, str], serving: Collection[int]) -> tuple[str, ...]:
+    """Return what may go wrong when a unit is stopped, and what went wrong before.
 
     Args:
         properties: of the unit, as systemd tells them.
@@ -217,6 +217,12 @@ def stop_warnings(properties: Mapping[str, str], serving: Collection[int]) -> tu
         found.append(
             "KillMode=control-group: a stop signals every process at once, so requests in flight "
             "are not drained"
+        )
+    restarts = properties.get("NRestarts", "")
+    if restarts not in ("", "0"):
+        found.append(
+            f"systemd has restarted the unit by itself since it was last started: NRestarts="
+            f"{restarts}; `journalctl -u` says why, and a crash loop can't be put back"
         )
     return tuple(found)
 

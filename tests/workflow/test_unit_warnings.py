@@ -1,10 +1,10 @@
-"""What a plan says of a unit that stops badly."""
+"""What a plan says of a unit that stops badly, or does not stay up."""
 
 from __future__ import annotations
 
 import pytest
 
-from fleetctl.workflow.prepare import stop_warnings
+from fleetctl.workflow.prepare import unit_warnings
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,14 @@ from fleetctl.workflow.prepare import stop_warnings
     ],
 )
 def test_a_unit_that_stops_badly_is_named(kill_mode, main, serving, says):
-    found = stop_warnings({"KillMode": kill_mode, "MainPID": main}, serving)
+    found = unit_warnings({"KillMode": kill_mode, "MainPID": main}, serving)
 
     assert len(found) == len(says)
     assert all(said in line for said, line in zip(says, found, strict=True))
+
+
+@pytest.mark.parametrize(("restarts", "told"), [("0", 0), ("", 0), ("1", 1), ("250", 1)])
+def test_a_unit_that_does_not_stay_up_by_itself_is_named(restarts, told):
+    found = unit_warnings({"NRestarts": restarts}, set())
+
+    assert len([line for line in found if f"NRestarts={restarts}" in line]) == len(found) == told
