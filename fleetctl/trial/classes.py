@@ -12,7 +12,7 @@ from importlib import resources
 from fleetctl.trial.garbage import GarbageLimits
 from fleetctl.trial.markup import load_markup
 
-CODE_VERSION = 2  # raise it when the code judges a stored session differently
+CODE_VERSION = 3  # raise it when the code judges a stored session differently
 
 
 class OutcomeClass(enum.StrEnum):

@@ -10,11 +10,13 @@ The documented JSON, all of it optional but the first two:
 
 `counts` uses the outcome classes and adds up to `sessions`. Without `corrupted` it is the sum of
 the corrupt classes. Without JSON the last line `CORRUPTION sessions: x/n = …` counts.
+Nothing is guessed: a number that is no whole one, or a key that stands twice, voids the result.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -22,7 +24,7 @@ from typing import Any
 from fleetctl.errors import InputError
 from fleetctl.trial.classes import OutcomeClass, load_classes
 from fleetctl.trial.exposure import Exposure
-from fleetctl.trial.people import PeoplesLine, parse_peoples_line
+from fleetctl.trial.people import FINE, PeoplesLine, parse_peoples_line
 from fleetctl.trial.summary import CommandRun, TrialResult, all_counts
 
 _LINE_NAMES = {"ok-ish": OutcomeClass.DONE, "ok": OutcomeClass.DONE}
@@ -87,24 +89,60 @@ def _last_json_line(stdout: str) -> str:
 
 def _from_json(text: str) -> TrialResult:
     try:
-        value = json.loads(text)
-        sessions = int(value["sessions"])
-        tally = {OutcomeClass(name): int(count) for name, count in value["counts"].items()}
-        corrupted = value.get("corrupted")
+        value = json.loads(text, object_pairs_hook=_once)
+        sessions = _whole("sessions", value["sessions"])
+        tally = {OutcomeClass(name): _whole(name, n) for name, n in value["counts"].items()}
+        said = value.get("corrupted")
+        corrupted = None if said is None else _whole("corrupted", said)
         exposure = _exposure(value.get("exposure") or {})
-        reasons = tuple(str(reason) for reason in value.get("invalid_because") or ())
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reasons = _reasons(value.get("invalid_because") or ())
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
         raise InputError("the workload's JSON can't be used", why=why, next_step=_HELP) from error
-    return replace(_result(sessions, tally, corrupted), exposure=exposure, invalid_because=reasons)
+    return replace(
+        result := _result(sessions, tally, corrupted),
+        exposure=exposure,
+        invalid_because=(*reasons, *result.invalid_because),
+    )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"`{key}` stands twice")
+        found[key] = value
+    return found
+
+
+def _whole(name: str, value: object) -> int:
+    """Return a count; 40.0 is one, 40.9 and "40" are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1:
+        raise ValueError(f"`{name}` is {json.dumps(value)[:40]}, not a whole number")
+    return int(value)
+
+
+def _reasons(value: object) -> tuple[str, ...]:
+    """Return why the run is void: one text, or a list of them."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+        raise ValueError("`invalid_because` is no list of texts")
+    return tuple(found)
 
 
 def _exposure(value: Mapping[str, Any]) -> Exposure:
-    known = {field.name for field in fields(Exposure)}
-    unknown = sorted(set(value) - known)
-    if unknown:
-        raise ValueError(f"unknown exposure {unknown[0]}")
+    known = {field.name: field.default for field in fields(Exposure)}
+    for name, amount in value.items():
+        if name not in known:
+            raise ValueError(f"unknown exposure {name}")
+        is_unknown = amount is None and known[name] is None
+        if not (is_unknown or _is_amount(amount)):
+            raise ValueError(f"exposure `{name}` is {json.dumps(amount)[:40]}, not an amount")
     return Exposure(**value)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
 
 
 def _from_line(line: PeoplesLine) -> TrialResult:
@@ -136,7 +174,15 @@ def _result(sessions: int, tally: Mapping[OutcomeClass, int], corrupted: int | N
     if min(tally.values(), default=0) < 0 or sum(tally.values()) != sessions:
         why = f"the counts add up to {sum(tally.values())}, the sessions are {sessions}"
         raise InputError("the workload's counts don't add up", why=why, next_step=_HELP)
-    if not 0 <= corrupted <= counted:
-        why = f"{corrupted} of {counted} counted sessions are said to be corrupt"
+    surely = sum(tally.get(outcome, 0) for outcome in classes.corrupt)
+    possibly = counted - sum(tally.get(outcome, 0) for outcome in FINE)
+    if not surely <= corrupted <= possibly:
+        why = (
+            f"{corrupted} of {counted} counted sessions are said to be corrupt, and by their "
+            f"classes {surely} to {possibly} can be"
+        )
         raise InputError("the workload's counts don't add up", why=why, next_step=_HELP)
-    return TrialResult("command", sessions, counted, corrupted, all_counts(tally))
+    nothing = () if counted else ("no session says anything about the model",)
+    return TrialResult(
+        "command", sessions, counted, corrupted, all_counts(tally), invalid_because=nothing
+    )

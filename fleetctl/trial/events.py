@@ -198,7 +198,7 @@ def request_of(exchange: Exchange) -> dict[str, Any]:
     """Return the request body as JSON, or an empty object when it isn't one."""
     try:
         body = json.loads(exchange.request)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
 

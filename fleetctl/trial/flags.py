@@ -80,6 +80,8 @@ _UNREADABLE = frozenset(
     | {"script_salad", "symbol_soup"}
 )
 
+# vLLM and SGLang end a reply so when the engine dropped the request; its text is no answer
+_GIVEN_UP = frozenset({"abort", "error"})
 _ENDED_FLAGS = {
     Ended.CONNECT_FAILED: "connect_failed",
     Ended.ABORTED: "client_aborted",
@@ -122,6 +124,8 @@ def _protocol_flags(exchange: Exchange, reply: Reply, context: ReplyContext) -> 
     if reply.malformed:
         yield Finding("malformed_response", f"{reply.malformed} unreadable pieces")
     has_end = reply.finish_reason is not None
+    if reply.finish_reason in _GIVEN_UP:
+        yield Finding("given_up_by_server", f"finish_reason is {reply.finish_reason}")
     if exchange.ended is Ended.CUT and not has_end:
         yield Finding("stream_cut", exchange.detail)
     elif exchange.ended is Ended.COMPLETE and reply.server_error is None and not reply.malformed:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from fleetctl.trial.classes import OutcomeClass
 
 _ALWAYS = (OutcomeClass.LEAK, OutcomeClass.NO_TOOL, OutcomeClass.ERROR)
-_FINE = (OutcomeClass.DONE, OutcomeClass.MAXROUNDS)
+FINE = (OutcomeClass.DONE, OutcomeClass.MAXROUNDS)
 _LINE = re.compile(
     r"CORRUPTION sessions:\s*(?P<bad>\d+)\s*/\s*(?P<of>\d+)(?:\s*=\s*(?:[\d.]+\s*%|n/a))?"
     r"(?:\s*\((?P<parts>[^)]*)\))?(?:\s+infra=(?P<infra>\d+))?"
@@ -37,17 +38,28 @@ def peoples_line(corrupted: int, counted: int, counts: Mapping[OutcomeClass, int
 
     The counts in brackets, without infra, add up to the sessions that count.
     """
-    share = f"{100 * corrupted / counted:.1f}".removesuffix(".0") + "%" if counted else "n/a"
-    known = {*_ALWAYS, *_FINE, OutcomeClass.INFRA}
+    share = _share(corrupted, counted)
+    known = {*_ALWAYS, *FINE, OutcomeClass.INFRA}
     more = [outcome for outcome in OutcomeClass if outcome not in known and counts.get(outcome)]
     named = " ".join(f"{outcome}={counts.get(outcome, 0)}" for outcome in (*_ALWAYS, *more))
-    fine = sum(counts.get(outcome, 0) for outcome in _FINE)
+    fine = sum(counts.get(outcome, 0) for outcome in FINE)
     infra = counts.get(OutcomeClass.INFRA, 0)
     beside = f"  infra={infra} (not counted)" if infra else ""
     return (
         f"CORRUPTION sessions: {corrupted}/{counted} = {share}"
         f"  ({named} ok-ish[done/maxrounds]={fine}){beside}"
     )
+
+
+def _share(corrupted: int, counted: int) -> str:
+    """Return the share in percent; a few of many are never 0 %, and not quite all never 100 %."""
+    if not counted:
+        return "n/a"
+    exact = Decimal(100 * corrupted) / Decimal(counted)
+    near = min(exact, 100 - exact)
+    places = max(1, 1 - near.adjusted()) if 0 < near < 1 else 1
+    text = f"{exact:.{places}f}"
+    return f"{text.rstrip('0').rstrip('.')}%"
 
 
 def parse_peoples_line(text: str) -> PeoplesLine | None:

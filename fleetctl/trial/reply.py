@@ -130,7 +130,8 @@ class ReplyBuilder:
             return
         try:
             self._take_chunk(json.loads(data))
-        except (AttributeError, TypeError, ValueError, RecursionError):
+        except (ArithmeticError, AttributeError, TypeError, ValueError, RecursionError):
+            # ArithmeticError: JSON may hold 1e999, of which no count can be made
             self.malformed += 1
 
     def reply(self) -> Reply:
@@ -158,7 +159,7 @@ class ReplyBuilder:
         self._model = str(chunk.get("model") or self._model)
         self._response_id = str(chunk.get("id") or self._response_id)
         for choice in chunk.get("choices") or ():
-            if choice.get("index", 0) == 0:
+            if (choice.get("index") or 0) == 0:
                 self._choices += 1
                 self._take_choice(choice)
 

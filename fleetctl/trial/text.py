@@ -10,13 +10,20 @@ _FOLD = str.maketrans(
         "\u2581": "_",  # the blank of sentencepiece, as DeepSeek writes it inside its tokens
         "\u2016": "|",  # double vertical line
         "\u2223": "|",  # divides
-        "\u2502": "|",  # box drawings light vertical
-        "\u2758": "|",  # light vertical bar
+        **dict.fromkeys(
+            "\u2502\u2503\u2506\u2507\u250a\u250b\u254e\u254f\u2551", "|"
+        ),  # box drawings
+        **dict.fromkeys("\u2758\u2759\u275a\u23d0", "|"),  # light, medium, heavy bar; extension
+        "\u2225": "|",  # parallel to
+        "\u00a6": "|",  # broken bar
         "\u01c0": "|",  # dental click
+        "\u01c1": "|",  # lateral click
         "\u200b": "",  # zero width space
         "\u200c": "",  # zero width non-joiner
         "\u200d": "",  # zero width joiner
         "\u2060": "",  # word joiner
+        "\u00ad": "",  # soft hyphen
+        **dict.fromkeys("\u200e\u200f\u061c", ""),  # marks of direction
         "\ufeff": "",  # byte order mark
     }
 )

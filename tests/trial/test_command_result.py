@@ -106,6 +106,9 @@ def test_the_tools_own_result_is_such_a_json():
         ('{"sessions": 4, "counts": {"done": 5, "leak": -1}}', "don't add up"),
         ('{"sessions": 4, "counts": {"done": 4}, "corrupted": 5}', "don't add up"),
         ('{"sessions": 4, "counts": {"done": 4}, "exposure": {"speed": 1}}', "can't be used"),
+        ('{"sessions": 4, "counts": {"leak": 2, "done": 2}, "corrupted": 1}', "2 to 2 can be"),
+        ('{"sessions": 4, "counts": {"error": 1, "done": 3}, "corrupted": 2}', "0 to 1 can be"),
+        ("CORRUPTION sessions: 2/40 (leak=3 ok-ish=37)", "3 to 3 can be"),
         ("CORRUPTION sessions: 2/40 (leak=2 ok-ish=37)", "don't add up"),
         ("CORRUPTION sessions: 50/40", "don't add up"),
         ("CORRUPTION sessions: 2/40 (leek=2 ok-ish=38)", "unknown class"),
@@ -115,6 +118,48 @@ def test_a_report_that_can_not_be_trusted_is_void_and_counts_nothing(stdout, sai
     found = result(stdout)
     assert (found.sessions, found.counted) == (0, 0)
     assert said in " ".join(found.invalid_because)
+
+
+GOOD = {"sessions": 4, "counts": {"leak": 1, "done": 3}}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"sessions": value} for value in (4.9, "4", True, float("inf"), float("nan"), None, [])),
+        *({"counts": {"leak": value, "done": 3}} for value in (1.5, "1", True, None, {})),
+        *({"corrupted": value} for value in (1.5, "1", True, float("nan"), [1])),
+        *({"invalid_because": value} for value in ({"disk": "full"}, 7, True, [1], [None])),
+        *({"exposure": {"wall_s": value}} for value in ("9", float("nan"), -1, None, [])),
+        {"exposure": [1]},
+    ],
+    ids=json.dumps,
+)
+def test_a_value_of_another_kind_voids_the_result_instead_of_being_bent(odd):
+    assert result("", json.dumps(GOOD)).is_valid
+    found = result("", json.dumps({**GOOD, **odd}))
+    assert (found.sessions, found.counted) == (0, 0)
+    assert "can't be used" in " ".join(found.invalid_because)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"sessions": 4, "counts": {"leak": 2, "leak": 0, "done": 4}}', '{"sessions":' + "[" * 99_999],
+    ids=["a class twice", "too deep"],
+)
+def test_json_that_says_two_things_or_never_ends_is_void(text):
+    assert "can't be used" in " ".join(result("", text).invalid_because)
+
+
+def test_one_text_is_one_reason():
+    found = result("", json.dumps({**GOOD, "invalid_because": "the disk was full"}))
+    assert found.invalid_because == ("the disk was full",)
+
+
+@pytest.mark.parametrize("counts", [{}, {"infra": 4}])
+def test_a_program_without_a_session_that_counts_gives_no_clean_trial(counts):
+    found = result("", json.dumps({"sessions": sum(counts.values()), "counts": counts}))
+    assert found.invalid_because == ("no session says anything about the model",)
 
 
 def test_a_failed_or_overrun_program_is_void_even_with_a_fine_line():

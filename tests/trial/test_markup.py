@@ -99,3 +99,13 @@ def test_plain_text_never_leaks(text):
 @given(st.text(max_size=200))
 def test_any_text_can_be_searched(text):
     find_leaks(text, prompt=text[:50], tools=TOOLS)
+
+
+BARS = "|\u00a6\u01c0\u01c1\u2016\u2223\u2225\u2502\u2503\u2551\u2758\u2759\u275a\uff5c\uffe8"
+UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+
+
+@given(st.sampled_from(BARS), st.sampled_from(("", *UNSEEN)), st.integers(0, 20))
+def test_every_kind_of_bar_and_every_mark_nobody_sees_is_folded(bar, mark, at):
+    text = f"<{bar}DSML{bar}tool_calls></{bar}DSML{bar}tool_calls>"
+    assert leaks_outside_code(text[:at] + mark + text[at:]) == {"deepseek_dsml": Grade.FULL}

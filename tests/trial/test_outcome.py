@@ -43,6 +43,25 @@ def test_a_golden_session_has_its_class_and_flags(file):
     assert set(golden["flags"]) <= set(outcome.flags)
 
 
+@pytest.mark.parametrize("given_up", ["abort", "error"])
+@pytest.mark.parametrize("text", ["", "I was about to look at", "{{{ [ lookup ]]"])
+@pytest.mark.parametrize("wanted", [Expectation(tool="t"), Expectation(contains="x")])
+def test_a_reply_that_the_server_gave_up_is_an_error_and_neither_garbage_nor_no_tool(
+    given_up, text, wanted
+):
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": given_up}
+    exchange = Exchange(1, "{}", status=200, body=json.dumps({"choices": [choice]}))
+    outcome = classify(SessionRecord(0, Truth(expects=(wanted,)), (exchange,)))
+    assert (outcome.outcome, outcome.is_corrupt) == (OutcomeClass.ERROR, False)
+    assert "given_up_by_server" in outcome.flags
+
+
+def test_a_request_that_nests_too_deep_to_be_read_is_judged_as_unknown():
+    body = json.dumps({"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]})
+    deep = Exchange(1, "[" * 100_000, status=200, body=body)
+    assert classify(SessionRecord(0, Truth(), (deep,))).outcome is OutcomeClass.DONE
+
+
 def test_every_class_is_covered_by_golden_sessions():
     seen = Counter(json.loads(file.read_text("utf-8"))["outcome"] for file in FILES)
     assert set(seen) == set(OutcomeClass)

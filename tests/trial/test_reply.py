@@ -146,6 +146,25 @@ def test_unreadable_pieces_are_counted_and_the_rest_is_read():
     assert (reply.malformed, reply.content, reply.is_done_marked) == (4, "a", True)
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "9" * 5000])
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        '{"choices": [], "usage": {"prompt_tokens": %s}}',
+        '{"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": %s}}}',
+        '{"choices": [{"index": 0, "delta": {"tool_calls": [{"index": %s, "id": "a"}]}}]}',
+    ],
+)
+def test_a_number_of_which_no_count_can_be_made_is_an_unreadable_piece(chunk, number):
+    reply = assemble(stream(delta(content="a"), chunk % number, "[DONE]"))
+    assert (reply.malformed, reply.content, reply.usage) == (1, "a", Usage())
+
+
+def test_a_choice_without_an_index_is_the_first_one():
+    bare = {"choices": [{"index": None, "delta": {"content": "a"}}]}
+    assert assemble(stream(bare, {"choices": [{"delta": {"content": "b"}}]})).content == "ab"
+
+
 def test_a_tail_is_malformed_only_when_the_stream_claims_to_be_whole():
     torn = Exchange(round=1, request="", status=200, tail='data: {"cho')
     assert assemble(torn).malformed == 1

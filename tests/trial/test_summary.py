@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetctl.trial.classes import OutcomeClass, load_classes
@@ -73,6 +73,22 @@ def test_all_counts_add_up_and_infra_is_neither_corrupt_nor_clean(outcomes):
     infra = result.count_of[OutcomeClass.INFRA]
     assert parsed.parts.get("infra", 0) == infra
     assert sum(parsed.parts.values()) == result.sessions
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6))
+@example(1, 3000)
+@example(2999, 3000)
+@example(1, 10**6)
+def test_the_line_never_calls_a_few_none_or_most_all(corrupted, more):
+    sessions = corrupted + more
+    counts = {OutcomeClass.LEAK: corrupted, OutcomeClass.DONE: more}
+    line = peoples_line(corrupted, sessions, counts)
+    share = float(line.partition(" = ")[2].partition("%")[0])
+    assert (share == 0) == (corrupted == 0)
+    assert share < 100
+    assert share == pytest.approx(100 * corrupted / sessions, abs=0.051, rel=0.06)
+    parsed = parse_peoples_line(line)
+    assert (parsed.corrupted, parsed.parts["leak"]) == (corrupted, corrupted)
 
 
 def test_the_last_line_of_an_output_counts():
