@@ -83,8 +83,8 @@ def planes(pages: Tensor) -> Planes:
 def quantise(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Return `keys[..., D]` as e4m3 values and one float32 scale per token (amax / 448).
 
-    A row of zeros, or of values too small to scale, gets the smallest normal float as its scale
-    and so reads back as zeros.
+    A row whose largest value is below 448 times the smallest normal float gets that float as its
+    scale, so that a row of zeros reads back as zeros and no scale is denormal.
     """
     wide = keys.to(torch.float32)
     tiny = torch.finfo(torch.float32).tiny

@@ -87,7 +87,9 @@ def _logits_kernel(
         o_k = b_page * VALUES_STRIDE + (o_s % PAGE) * D
         b_k = tl.load(values + o_k[:, None] + o_d[None, :], mask=m_s[:, None], other=0.0)
         b_dots = tl.dot(b_k.to(OPERAND), tl.trans(b_q), input_precision="ieee")  # [BLOCK, H]
-        b_score = tl.sum(tl.maximum(b_dots, 0.0) * b_w[None, :], axis=1)  # [BLOCK]
+        # A key that is NaN scores NaN, which is never chosen, and not 0 in the heads it spoils.
+        b_dots = tl.maximum(b_dots, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        b_score = tl.sum(b_dots * b_w[None, :], axis=1)  # [BLOCK]
         if SCALED:
             b_score *= tl.load(scales + b_page * SCALES_STRIDE + o_s % PAGE, mask=m_s, other=0.0)
         tl.store(out + i_row * out_stride + o_s, b_score, mask=m_s)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from payload.cache import layout
 from payload.cache.layout import PAGE_TOKENS, KeyFormat
 from payload.indexer import kernel, reference, rows
 from payload.indexer.kernel import LogitsTiling
@@ -94,6 +95,26 @@ def test_a_length_that_has_no_room_writes_to_no_other_row(index_logits, key_form
     assert_close(wide[:, :256][room], case.truth()[room], tolerance(case.q.dtype))
     assert wide[:, :256][~room].isnan().all()
     assert wide[:, 256:].isnan().all()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter's numpy
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
+def test_a_key_that_is_no_number_gets_no_ordinary_score(index_logits, key_format, poison):
+    """A head that took it for 0 would hide the poison, and the key could even be chosen."""
+    case = random_case([70, 70], key_format, heads=16, dim=32, device=DEVICE)
+    values, scales = layout.planes(case.k_pages)
+    page = int(case.page_table[1, 0])
+    if scales is None:
+        values[page, 3, 5] = poison
+    else:  # e4m3 has no infinity, and Triton's interpreter reads its NaN as 480
+        scales[page, 3] = poison
+
+    out = case.poisoned_out()
+    index_logits(case.q, case.weights, case.k_pages, case.page_table, case.lengths, out=out)
+
+    expected = case.valid()
+    expected[1, 3] = False
+    assert torch.equal(out.isfinite(), expected)
 
 
 def test_a_batch_of_padded_rows_writes_nothing(index_logits, key_format):
