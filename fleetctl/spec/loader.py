@@ -18,6 +18,7 @@ from fleetctl.spec.located import line_of
 from fleetctl.spec.matrix import Matrix
 from fleetctl.spec.nearest import nearest
 from fleetctl.spec.value import Value
+from fleetctl.spec.wrong_value import in_words, of_unknown_kind
 
 M = TypeVar("M", bound=Value)
 _MAX_DEPTH = 32
@@ -69,14 +70,21 @@ def load_inventory(path: Path) -> Inventory:
     """
     text, document = _read(path)
     refuse_other_kind(path, document, Kind.INVENTORY)
+    written = dict(document)
     defaults = document.pop("defaults", {})
+    if not isinstance(defaults, dict):
+        raise InputError(
+            f"{path} can't be used",
+            why="`defaults` is no table: it holds keys of a host that all hosts share",
+            next_step="write [defaults], and its keys below it",
+        )
     hosts = document.get("hosts")
-    if isinstance(hosts, dict) and isinstance(defaults, dict):
+    if isinstance(hosts, dict):
         document["hosts"] = {
             name: {**defaults, **host} if isinstance(host, dict) else host
             for name, host in hosts.items()
         }
-    inventory = _validated(path, text, document, Inventory)
+    inventory = _validated(path, text, document, Inventory, written)
     base = path.resolve().parent
     return inventory.model_copy(
         update={
@@ -149,14 +157,26 @@ def _too_deep(path: Path) -> InputError:
     )
 
 
-def _validated(path: Path, text: str, document: dict[str, Any], model: type[M]) -> M:
+def _validated(
+    path: Path,
+    text: str,
+    document: dict[str, Any],
+    model: type[M],
+    written: dict[str, Any] | None = None,
+) -> M:
+    """Return the document as a value; `written` is the file before its defaults were filled in."""
     try:
         return model.model_validate(_frozen(document))
     except ValidationError as error:
         found: dict[tuple[str | int, ...], list[str]] = {}
         for raw in error.errors():
             location = _written(document, raw["loc"], keep_last=raw["type"] == "missing")
-            found.setdefault(location, []).append(_message(model, location, dict(raw)))
+            message = _message(model, location, dict(raw))
+            if written is not None and _from_defaults(written, location):
+                place = ("defaults", *location[2:])
+                message = message.replace(_dotted(location), _dotted(place))
+                location = place
+            found.setdefault(location, []).append(message)
         problems = [_located(path, text, *item) for item in found.items()]
         page = "inventory" if issubclass(model, Inventory) else "spec"
         raise InputError(
@@ -164,6 +184,18 @@ def _validated(path: Path, text: str, document: dict[str, Any], model: type[M]) 
             why="\n       ".join(problems),
             next_step=f"mend the file; docs/reference/{page}.md lists every key",
         ) from error
+
+
+def _from_defaults(written: Mapping[str, Any], location: Sequence[str | int]) -> bool:
+    """Whether a host's key stands in `[defaults]` and not with the host."""
+    if len(location) < 3 or location[0] != "hosts":
+        return False
+    host, key = written["hosts"][location[1]], location[2]
+    return key in written.get("defaults", {}) and key not in host
+
+
+def _dotted(location: Sequence[str | int]) -> str:
+    return ".".join(str(part) for part in location)
 
 
 def _written(
@@ -205,16 +237,34 @@ def _located(path: Path, text: str, location: Sequence[str | int], messages: lis
 
 
 def _message(model: type[BaseModel], location: Sequence[str | int], raw: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in location)
+    key = _dotted(location)
     if raw["type"] == "extra_forbidden":
-        return f"unknown key `{key}`{nearest(str(location[-1]), _valid_keys(model, location))}"
+        return _unknown(model, location, raw["input"])
     if raw["type"] == "missing":
         return f"`{key}` is missing"
     if location[-2:-1] == ("env",) and raw["type"] in ("string_type", "literal_error"):
         return f"`{key}` {_unquoted(raw['input'])}"
+    if said := of_unknown_kind(key, raw):
+        return said
+    table = ".".join(part for part in location if isinstance(part, str))
+    if said := in_words(table, raw):
+        return f"`{key}` {said}"
     message = str(raw["msg"]).removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     return f"`{key}`: {message}" if key else message
+
+
+def _unknown(model: type[BaseModel], location: Sequence[str | int], value: object) -> str:
+    key, last = _dotted(location), str(location[-1])
+    known = _valid_keys(model, location)
+    if last in known:
+        return f"`{key}` is a key of another kind of `{location[-2]}`"
+    near = nearest(last, known)
+    if near or len(location) == 1 or last not in model.model_fields:
+        return f"unknown key `{key}`{near}"
+    if isinstance(value, Mapping | list | tuple):
+        return f"unknown key `{key}`; `{last}` is a table of its own, [{last}]"
+    return f"unknown key `{key}`; `{last}` belongs at the top of the file, above every [table]"
 
 
 def _unquoted(value: object) -> str:

@@ -31,6 +31,8 @@ def _keys(text: str) -> list[tuple[int, tuple[str | int, ...]]]:
         if header := _HEADER.match(line):
             table = tuple(_parts(header[2]))
             if header[1] == "[[":
+                if table not in counts:
+                    keys.append((number, table))
                 counts[table] = counts.get(table, -1) + 1
                 table = (*table, counts[table])
             keys.append((number, table))

@@ -47,7 +47,7 @@ def test_a_minimal_spec_has_the_story_s_defaults(tmp_path):
         ("[trials]\nrnus = 3\n", 5, "unknown key `trials.rnus`; did you mean `runs`?"),
         ('[workload]\nkind = "toolcall"\nsesions = 3\n', 6, "did you mean `sessions`?"),
         ("[trials]\nruns = 0\n", 5, "greater than 0"),
-        ('[trials]\nruns = "3"\n', 5, "valid integer"),
+        ('[trials]\nruns = "3"\n', 5, "`trials.runs` is a text, and should be a whole number"),
         (
             '[ready]\nhealth = { deadline = "5 parsecs", poll = "1s" }\n',
             5,
