@@ -233,7 +233,9 @@ def find_run(root: Path, run_id: str) -> RunFolder:
     raise InputError(
         f"{'no' if not found else 'more than one'} run is called {run_id}",
         why=f"{root} holds {_some(found or runs)}",
-        next_step="`fleetctl results list` shows them all",
+        next_step="`fleetctl results list` shows them all"
+        if runs
+        else "go to the folder where they were made, or name their folder with --runs",
     )
 
 

@@ -125,12 +125,7 @@ def resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked
 
 def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked, Measured]:
     head = folder.head()
-    if head.get("kind") != "experiment" or any(e.kind == "finished" for e in folder.events()):
-        raise InputError(
-            f"run {folder.run_id} can't be resumed",
-            why="it is finished, or it is no experiment",
-            next_step="start a new one with `fleetctl run`",
-        )
+    _refuse_without_a_rest(folder)
     asked = read(folder.path / "spec" / str(head.get("spec", "")))
     done = finished_trials(folder)
     with reached(edges, inventory, asked.job.target) as hosts:
@@ -149,6 +144,21 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
         edges.talk.say(f"resuming {folder.run_id}: trials done: {len(done)}")
         measured = measure_sites(edges, folder, asked.job, plans, rest, ending=looks)
     return asked, replace(measured, facts=looks.judged)
+
+
+def _refuse_without_a_rest(folder: RunFolder) -> None:
+    if folder.head().get("kind") != "experiment":
+        raise InputError(
+            f"run {folder.run_id} can't be resumed",
+            why=f"it is no experiment, it is `{folder.head().get('kind')}`: each is measured whole",
+            next_step="start it again, with the command that began it",
+        )
+    if any(event.kind == "finished" for event in folder.events()):
+        raise InputError(
+            f"run {folder.run_id} can't be resumed",
+            why="it is finished",
+            next_step=f"`fleetctl results show {folder.run_id}` shows its report",
+        )
 
 
 def finished_trials(folder: RunFolder) -> dict[tuple[str, int], TrialFacts]:

@@ -17,6 +17,7 @@ from fleetctl.workflow.prepare import SitePlan, check_on_host, plan_site
 from fleetctl.workflow.restored import RestoredProof
 from fleetctl.workflow.site import Site, by_machine, check_layout
 from fleetctl.workflow.site_run import AllTrials, Ending, SiteRun
+from fleetctl.workflow.stopping import after_a_stop
 from fleetctl.workflow.telling import gravest_of, tell
 
 
@@ -115,8 +116,8 @@ def measure_sites(
     try:
         _run_groups(edges, [[runs[site.name] for site in group] for group in groups])
     except FleetError as error:
-        if isinstance(error, Interrupted) and job.kind == "experiment":
-            error.next_step = f"`fleetctl resume {folder.run_id}` goes on"
+        if isinstance(error, Interrupted):
+            error.next_step = after_a_stop(job.kind, folder.run_id)
         _say_kept(error, folder, [host for run in runs.values() for host in run.kept])
         raise
     return Measured(

@@ -9,6 +9,13 @@ from fleetctl.clock import Clock
 from fleetctl.errors import Interrupted
 
 
+def after_a_stop(kind: str, run_id: str) -> str:
+    """Return what to do after Ctrl-C: A/A runs are measured whole, others go on where they were."""
+    if kind == "aa":
+        return f"`fleetctl results show {run_id}` has what was measured; `fleetctl aa` starts anew"
+    return f"`fleetctl resume {run_id}` goes on"
+
+
 class Stop:
     """Set once, seen by everybody who works for this run."""
 
@@ -32,7 +39,7 @@ class Stop:
             raise Interrupted(
                 "stopped before the end",
                 why=self._reason,
-                next_step="see `fleetctl results show`, or go on with `fleetctl resume`",
+                next_step="run the same command again when you like",
             )
 
     def wait(self, duration_s: float) -> None:

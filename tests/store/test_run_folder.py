@@ -156,3 +156,11 @@ def test_events_are_counted_by_kind_also_by_several_at_once(run):
     # a trial that is begun again after an interruption has the name of before
     assert run.record_numbered(0.0, "measuring", trial="3") == 12
     assert RunFolder(run.path).record_numbered(0.0, "measuring", trial="x") == 13
+
+
+def test_who_looks_for_a_run_in_the_wrong_folder_is_not_sent_to_an_empty_list(tmp_path):
+    with pytest.raises(InputError) as caught:
+        find_run(tmp_path, "latest")
+
+    assert "--runs" in caught.value.next_step
+    assert "list" not in caught.value.next_step
