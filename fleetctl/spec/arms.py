@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -140,11 +142,34 @@ def read_patch(patch: Patch, spec_path: Path) -> PatchContent:
 
 
 def _read_tree(source: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(source)): path.read_bytes()
-        for path in sorted(source.rglob("*"))
-        if path.is_file() and not any(part in _SKIPPED for part in path.parts)
-    }
+    """Return every file below a directory.
+
+    Raises:
+        OSError: something in it is neither a file nor a directory, or can't be read: a tree
+            without it would be another one.
+    """
+    found: dict[str, bytes] = {}
+    for folder, folders, names in os.walk(source, onerror=_fail):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        for name in (*links, *(name for name in names if name not in _SKIPPED)):
+            path = Path(folder) / name
+            if not path.is_file():
+                raise OSError(errno.EINVAL, _kind_of(path), str(path))
+            found[str(path.relative_to(source))] = path.read_bytes()
+    return dict(sorted(found.items()))
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def _kind_of(path: Path) -> str:
+    if path.is_dir():
+        return "a symlink to a directory is not followed; put the files in its place"
+    if path.is_symlink():
+        return f"a symlink that leads nowhere ({path.readlink()})"
+    return "neither a file nor a directory"
 
 
 def find_beside(spec_path: Path, relative: str) -> Path:

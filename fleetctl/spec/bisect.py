@@ -15,6 +15,7 @@ from fleetctl.spec.experiment import (
     VerdictSpec,
     Workload,
     checked_flags,
+    checked_workload,
 )
 from fleetctl.spec.quantities import Lease, Share
 from fleetctl.spec.ready import Ready
@@ -22,6 +23,7 @@ from fleetctl.spec.value import Value
 
 LONGEST_SERIES = 1000
 LARGEST_SET = 64
+_LARGEST_SMALLEST_EFFECT = 0.9
 
 
 class Change(Value):
@@ -140,8 +142,7 @@ class BisectSpec(Value):
     def _can_be(self) -> BisectSpec:
         if not 0.5 < self.confidence < 1:
             raise ValueError("`confidence` lies between 50% and 100%, both excluded")
-        if self.good_rate is not None and self.bad_rate is not None:
-            _check_apart(self.good_rate, self.bad_rate, self.smallest_effect)
+        _check_apart(self.good_rate, self.bad_rate, self.smallest_effect)
         return self
 
 
@@ -172,14 +173,23 @@ class MinimizeSpec(Value):
     def _can_be(self) -> MinimizeSpec:
         if not 0 < self.error < 0.5:
             raise ValueError("`error` lies between 0 and 50%, both excluded")
-        if self.good_rate is not None and self.bad_rate is not None:
-            _check_apart(self.good_rate, self.bad_rate, self.smallest_effect)
+        _check_apart(self.good_rate, self.bad_rate, self.smallest_effect)
         return self
 
 
-def _check_apart(good: float, bad: float, smallest: float) -> None:
-    if bad - good < smallest:
-        raise ValueError("`bad_rate` must exceed `good_rate` by `smallest_effect` or more")
+def _check_apart(good: float | None, bad: float | None, smallest: float) -> None:
+    """Refuse what leaves no two rates that lie `smallest` apart."""
+    if smallest > _LARGEST_SMALLEST_EFFECT:
+        raise ValueError(
+            f"`smallest_effect` is {smallest:g}, and hardly two rates lie that far apart: "
+            f"write {_LARGEST_SMALLEST_EFFECT} or less"
+        )
+    lower, higher = 0.0 if good is None else good, 1.0 if bad is None else bad
+    if higher - lower < smallest or (higher == lower and None not in (good, bad)):
+        raise ValueError(
+            "`bad_rate` (1 where it is left out) must exceed `good_rate` (0 where it is left out) "
+            "by `smallest_effect` or more"
+        )
 
 
 class Bisect(Value):
@@ -212,6 +222,7 @@ class Bisect(Value):
     jit: Jit = Jit()
 
     _distinct = field_validator("change")(checked_names)
+    _reached = field_validator("workload")(checked_workload)
 
     @model_validator(mode="after")
     def _one_list(self) -> Bisect:
@@ -248,3 +259,4 @@ class Minimize(Value):
     jit: Jit = Jit()
 
     _distinct = field_validator("change")(checked_names)
+    _reached = field_validator("workload")(checked_workload)

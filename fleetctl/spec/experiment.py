@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from fleetctl.spec.quantities import Duration, Lease, Share, SystemText
+from fleetctl.spec.quantities import Duration, Lease, Share, SystemText, open_share
 from fleetctl.spec.ready import Ready
 from fleetctl.spec.value import Value
 
@@ -207,6 +207,16 @@ class CommandSpec(Value):
     deadline: Duration = 1800.0
 
 
+def checked_workload(workload: ToolcallSpec | CommandSpec) -> ToolcallSpec | CommandSpec:
+    """Return the workload, or raise ValueError for a trigger that its load can't reach."""
+    if isinstance(workload, ToolcallSpec) and workload.min_batch > workload.sessions:
+        raise ValueError(
+            f"`min_batch` is {workload.min_batch}, and {workload.sessions} sessions never make "
+            "such a batch: every trial would be not exercised"
+        )
+    return workload
+
+
 Workload = Annotated[ToolcallSpec | CommandSpec, Field(discriminator="kind")]
 
 
@@ -269,6 +279,8 @@ class VerdictSpec(Value):
     target: Share = 0.01
     margin: Share | None = None
     alpha: Share = 0.05
+
+    _open = field_validator("target", "margin", "alpha")(open_share)
 
 
 class Jit(Value):
@@ -345,6 +357,7 @@ class Experiment(Value):
     jit: Jit = Jit()
 
     _flags = field_validator("env")(checked_flags)
+    _reached = field_validator("workload")(checked_workload)
 
     @property
     def name(self) -> str:

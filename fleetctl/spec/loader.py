@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,8 +125,20 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
             next_step="name a TOML file, or save it as UTF-8",
         ) from error
     except tomli.TOMLDecodeError as error:
+        if path.read_bytes().startswith(codecs.BOM_UTF8):
+            raise InputError(
+                f"{path} is not valid TOML",
+                why="it begins with a byte order mark, which some editors write before line 1",
+                next_step="save it as UTF-8 without a byte order mark",
+            ) from error
         raise InputError(
             f"{path} is not valid TOML", why=str(error), next_step="mend the line named above"
+        ) from error
+    except ValueError as error:  # Python's own, of a number that TOML's grammar allows
+        raise InputError(
+            f"{path} can't be used",
+            why="a whole number in it has thousands of digits; no key takes one",
+            next_step="look for the longest line",
         ) from error
     except RecursionError:
         raise _too_deep(path) from None

@@ -6,7 +6,14 @@ import re
 from collections.abc import Sequence
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_.-]+)\s*=""")
+_PART = r"""(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)"""
+_KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
+# a comment, a text of one line, or the beginning of a text of several
+_TEXT = re.compile(r"""#[^\n]*|\"{3}|'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+_ENDS = {
+    '"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*"{3,5}', re.DOTALL),
+    "'''": re.compile(r"(?:[^']|'(?!''))*'{3,5}", re.DOTALL),
+}
 
 
 def line_of(text: str, location: Sequence[str | int]) -> int | None:
@@ -27,7 +34,10 @@ def _keys(text: str) -> list[tuple[int, tuple[str | int, ...]]]:
     table: tuple[str | int, ...] = ()
     counts: dict[tuple[str | int, ...], int] = {}
     keys: list[tuple[int, tuple[str | int, ...]]] = []
+    inside = _inside_texts(text)
     for number, line in enumerate(text.split("\n"), start=1):
+        if number in inside:
+            continue
         if header := _HEADER.match(line):
             table = tuple(_parts(header[2]))
             if header[1] == "[[":
@@ -41,8 +51,23 @@ def _keys(text: str) -> list[tuple[int, tuple[str | int, ...]]]:
     return keys
 
 
+def _inside_texts(text: str) -> set[int]:
+    """Return the lines that begin inside a text of several lines: what they hold is no key."""
+    inside: set[int] = set()
+    at = 0
+    while found := _TEXT.search(text, at):
+        at = found.end()
+        if end := _ENDS.get(found.group()):
+            whole = end.match(text, at)
+            at = whole.end() if whole else len(text)
+            first = text.count("\n", 0, found.start()) + 1
+            inside |= set(range(first + 1, first + 1 + text.count("\n", found.start(), at)))
+    return inside
+
+
 def _parts(dotted: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", dotted)]
+    parts = re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", dotted)
+    return [part.strip("\"'") for part in parts]
 
 
 def _shared(path: Sequence[str | int], location: Sequence[str | int]) -> int:

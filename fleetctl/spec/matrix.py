@@ -31,6 +31,7 @@ from fleetctl.spec.experiment import (
     VerdictSpec,
     Workload,
     checked_flags,
+    checked_workload,
 )
 from fleetctl.spec.generators import (
     Generator,
@@ -187,6 +188,8 @@ class Matrix(Value):
         for factor in self.factor:
             for level in factor.level:
                 self.workload_with(level)
+        for cell in self.cells():
+            checked_workload(cell.workload)
         return self
 
     @property
@@ -251,6 +254,8 @@ class Matrix(Value):
         ]
         for rule in rules:
             for factor, named in rule.items():
+                if not named:
+                    raise ValueError(f"a rule names no level of factor `{factor}`")
                 for level in levels_of(named):
                     self._check_level(factor, level)
         if set(self.matrix.baseline) != set(names):
@@ -258,12 +263,18 @@ class Matrix(Value):
             raise ValueError(
                 f"`baseline` names one level of every factor; it lacks {', '.join(missing)}"
             )
+        self._check_interactions()
+        check_generators(self.generators, {f.name: len(f.level) for f in self.factor})
+
+    def _check_interactions(self) -> None:
+        pairs = [set(pair) for pair in self.matrix.interactions]
         for pair in self.matrix.interactions:
             for name in pair:
                 self._levels_of(name)
             if pair[0] == pair[1]:
                 raise ValueError(f"`{pair[0]}` can't interact with itself")
-        check_generators(self.generators, {f.name: len(f.level) for f in self.factor})
+            if pairs.count(set(pair)) > 1:
+                raise ValueError(f"the interaction of `{pair[0]}` and `{pair[1]}` is named twice")
 
     def _check_trials(self) -> None:
         if self.trials.stop != "fixed" or self.trials.order != "interleaved":

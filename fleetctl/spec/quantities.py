@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator
 from fleetctl.transaction.lease import check_length
 
 _DURATION_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_LONGEST_S = 366 * 86400.0
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z%]+)\Z")
 
 
@@ -22,7 +23,21 @@ def duration_s(text: object) -> float:
     match = _AMOUNT.match(text.strip()) if isinstance(text, str) else None
     if match is None or match[2] not in _DURATION_S:
         raise ValueError('expected a duration with its unit, such as "5s", "30m" or "200ms"')
-    return float(match[1]) * _DURATION_S[match[2]]
+    length_s = float(match[1]) * _DURATION_S[match[2]]
+    if length_s > _LONGEST_S:
+        raise ValueError("a duration of more than a year is a mistake in its number or its unit")
+    return length_s
+
+
+def pause_s(length_s: float) -> float:
+    """Return a pause between two questions.
+
+    Raises:
+        ValueError: it is none at all: that would ask without end.
+    """
+    if length_s == 0:
+        raise ValueError('expected a pause between two questions, such as "1s", and not 0')
+    return length_s
 
 
 def lease_s(text: object) -> float:
@@ -40,6 +55,17 @@ def lease_s(text: object) -> float:
             'write "60s", or more for a slow network'
         ) from None
     return length_s
+
+
+def open_share(number: float | None) -> float | None:
+    """Return a share, or None.
+
+    Raises:
+        ValueError: it is 0 or 1.
+    """
+    if number in (0.0, 1.0):
+        raise ValueError("lies between 0% and 100%, both excluded")
+    return number
 
 
 def without_nul(text: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from fleetctl.spec.quantities import Duration
+from fleetctl.spec.quantities import Duration, pause_s
 from fleetctl.spec.value import Value
 
 
@@ -18,6 +18,8 @@ class Layer(Value):
 
     deadline: Duration
     poll: Duration
+
+    _pause = field_validator("poll")(pause_s)
 
 
 class Ready(Value):

@@ -1,11 +1,13 @@
 """Arms carry the bytes of their patches, and bad sources are refused before any host is touched."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from fleetctl.errors import InputError
-from fleetctl.spec.arms import arms_of
+from fleetctl.spec.arms import arms_of, read_patch
+from fleetctl.spec.experiment import Patch
 from fleetctl.spec.loader import load_experiment
 
 
@@ -71,6 +73,43 @@ def test_a_control_may_be_another_spec(repository):
 
     assert found.control.patches[0].patch.module == "serve.x"
     assert found.treatment.is_as_found
+
+
+def _dangle(tree):
+    (tree / "x").symlink_to("gone.py")
+
+
+def _link_a_directory(tree):
+    (tree / "x").symlink_to(tree.parent, target_is_directory=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_dangle, "leads nowhere (gone.py)"),
+        (_link_a_directory, "symlink to a directory is not followed"),
+        (lambda tree: os.mkfifo(tree / "x"), "neither a file nor a directory"),
+    ],
+    ids=["dangling", "directory", "pipe"],
+)
+def test_a_tree_is_taken_whole_or_refused(repository, spoil, said):
+    tree = repository / "payload/tree"
+    (tree / "a").mkdir(parents=True)
+    (tree / "a/b.py").write_text("y = 2\n")
+    spoil(tree / "a")
+    with pytest.raises(InputError) as refused:
+        arms(repository, '[[patch]]\nsource = "payload/tree/"\npath = "python"\n')
+    assert said in refused.value.why
+    assert "payload/tree/a/x" in refused.value.why
+
+
+def test_a_link_to_a_file_brings_the_files_bytes_wherever_the_repository_lies(tmp_path):
+    root = tmp_path / ".git" / "copy"
+    (root / "payload/tree").mkdir(parents=True)
+    (root / "one.py").write_text("y = 2\n")
+    (root / "payload/tree/b.py").symlink_to("../../one.py")
+    patch = Patch(source="payload/tree/", path="python")
+    assert dict(read_patch(patch, root / "spec.toml").files) == {"b.py": b"y = 2\n"}
 
 
 def test_a_tree_patch_brings_every_file_but_caches(repository):

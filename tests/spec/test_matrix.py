@@ -247,3 +247,14 @@ def test_too_many_runs_are_refused_with_the_number(tmp_path):
 def test_generators_are_spelled_as_they_are_written():
     assert str(parse_generator(" canary=runner * keys ")) == "canary = runner*keys"
     assert str(half_fraction("abcd")) == "d = a*b*c"
+
+
+@pytest.mark.parametrize("twice", ['["a", "b"], ["a", "b"]', '["a", "b"], ["b", "a"]'])
+def test_an_interaction_that_is_named_twice_is_refused_before_it_is_measured(tmp_path, twice):
+    with pytest.raises(InputError, match="named twice"):
+        matrix(tmp_path, factors_text({"a": 2, "b": 2}, f"interactions = [{twice}]"))
+
+
+def test_a_rule_that_names_no_level_leaves_nothing_out_and_is_refused(tmp_path):
+    with pytest.raises(InputError, match="names no level of factor `a`"):
+        matrix(tmp_path, factors_text({"a": 2, "b": 2}, 'exclude = [{ a = [], b = "l1" }]'))
