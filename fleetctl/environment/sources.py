@@ -73,8 +73,10 @@ def entries_of(states: Iterable[PathState]) -> dict[str, bytes | Link]:
     for state in states:
         if state.link_target is not None:
             found[state.path] = Link(state.link_target)
+        elif state.content is not None and state.real_path != state.path:
+            found[state.path] = Link(state.real_path)  # a directory on the way is a link
         if state.content is not None:
-            found[state.real_path if state.link_target is not None else state.path] = state.content
+            found[state.real_path] = state.content
     return found
 
 
@@ -151,7 +153,8 @@ def understand(sources: Sources, parser: Parser) -> Understood:
     service = sources.service()
     start = start_of(tree, service, sources.manager) if service else None
     environment = service.environment() if service else {}
-    seen = view(tree, parser, start, environment)
+    absent = service.absent() if service else frozenset()
+    seen = view(tree, parser, start, environment, absent)
     if seen.analysis is not None or not sources.scripts:
         return Understood(service, start, seen, start.script if start else "")
     path = sources.scripts[0]

@@ -25,7 +25,8 @@ class Caller:
 
     Attributes:
         variables: values that are known.
-        complete: there are no others; else any other variable may be set.
+        complete: there are no others but those that systemd gives; else any other may be set.
+        absent: names that are surely not set.
         directory: the working directory, "" where unknown.
         arguments: the positional parameters, None where they are unknown.
     """
@@ -34,8 +35,21 @@ class Caller:
     complete: bool
     directory: str = ""
     arguments: tuple[str, ...] | None = None
+    absent: frozenset[str] = frozenset()
 
 
+MANAGER_GIVES = frozenset(
+    {"PATH", "LANG", "USER", "LOGNAME", "HOME", "SHELL", "TERM", "INVOCATION_ID", "JOURNAL_STREAM"}
+    | {"SYSTEMD_EXEC_PID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "MAINPID", "PIDFILE"}
+    | {"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "CREDENTIALS_DIRECTORY", "MANAGERPID"}
+    | {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY", "SHLVL"}
+    | {"CONFIGURATION_DIRECTORY", "XDG_RUNTIME_DIR", "MEMORY_PRESSURE_WATCH", "LANGUAGE"}
+    | {f"LC_{n}" for n in ("ALL", "CTYPE", "MESSAGES", "NUMERIC", "TIME", "COLLATE", "MONETARY")}
+)
+"""Variables that systemd may give a service beside those of its unit.
+
+Source: systemd.exec(5), "Environment Variables in Spawned Processes".
+"""
 ANYBODY = Caller({}, complete=False)
 """A caller about whom nothing is known."""
 
@@ -135,6 +149,8 @@ def _analysed(
         library=library,
         reading=Reading(script, "", Inside.SCRIPT),
         path=path,
+        program=path or HOLE,
+        begun_in=caller.directory or HOLE,
         is_sh=interpreter_of(content) == "sh",
         last_pipe=b"lastpipe" in content,
         aliases_on=b"expand_aliases" in content or b"posix" in content.lower(),
@@ -178,14 +194,22 @@ def _initial(caller: Caller, content: bytes) -> State:
     )
     return State(
         variables={
-            name: Variable(value, exported=True, writers=frozenset({_inherited(name, value)}))
-            for name, value in caller.variables.items()
+            **{name: may_be_given(name) for name in MANAGER_GIVES - caller.absent},
+            **{
+                name: Variable(value, exported=True, writers=frozenset({_inherited(name, value)}))
+                for name, value in caller.variables.items()
+            },
         },
         fallback=fallback,
         directory=caller.directory or HOLE,
         arguments=caller.arguments,
         export_all=options is not None and b"a" in options[1],
     )
+
+
+def may_be_given(name: str) -> Variable:
+    """Return a variable of which only its name is known."""
+    return Variable(HOLE, exported=None, writers=frozenset({_inherited(name, HOLE)}))
 
 
 def _inherited(name: str, text: str) -> Write:

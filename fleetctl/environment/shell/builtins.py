@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.environment.shell.dataflow import HOLE, Means, State, Variable, Write
 from fleetctl.environment.shell.machine import NAME, Machine
+from fleetctl.environment.shell.paths import moved
 from fleetctl.environment.shell.programs import DATA, PROGRAMS, SHELLS, TRANSPARENT
 from fleetctl.environment.shell.tree import Assignment, Declaration
 from fleetctl.environment.shell.words import Field, fields_of, value_of
@@ -35,12 +36,12 @@ class Options:
 
 def declaration(machine: Machine, command: Declaration, state: State) -> None:
     """Interpret export, declare, typeset, local, readonly or nameref."""
-    scope = machine.scope(state)
+    scope = machine.scope(state.copy())  # all words are expanded before the first one is assigned
     flags: list[str] = []
-    rest: list[Assignment | Field] = []
+    rest: list[tuple[Assignment, str] | Field] = []
     for argument in command.arguments:
         if argument.name or argument.value is None:
-            rest.append(argument)
+            rest.append((argument, value_of(argument.value, scope, assigned=False)))
             continue
         for item in fields_of(argument.value, scope):
             if _is_flag(item.text):
@@ -49,14 +50,14 @@ def declaration(machine: Machine, command: Declaration, state: State) -> None:
                 rest.append(item)
     options = _options(command.variant, flags, state)
     if options.functions:
-        names = [item.name for item in rest if isinstance(item, Assignment)]
+        names = [item[0].name for item in rest if isinstance(item, tuple)]
         _declare_functions(machine, options, names)
         return
     for given in rest:
         if isinstance(given, Field):
             _declare_field(machine, given, options, state)
         else:
-            _declare(machine, given, options, state)
+            _declare(machine, *given, options, state)
 
 
 def declare_words(machine: Machine, variant: str, items: Sequence[Field], state: State) -> None:
@@ -101,7 +102,9 @@ def _options(variant: str, flags: Sequence[str], state: State) -> Options:
     )
 
 
-def _declare(machine: Machine, argument: Assignment, options: Options, state: State) -> None:
+def _declare(
+    machine: Machine, argument: Assignment, text: str, options: Options, state: State
+) -> None:
     name = argument.name
     if options.hides:
         state.hide(name)
@@ -112,7 +115,6 @@ def _declare(machine: Machine, argument: Assignment, options: Options, state: St
         machine.set_array(state, argument, options.how)
         _finish(name, options, state)
         return
-    text = value_of(argument.value, machine.scope(state), assigned=False)
     if machine.is_sh and argument.value and re.search(r"[\s*?\[]", text):
         text = text if _is_wholly_quoted(machine, argument) else HOLE
     write = machine.write(
@@ -258,6 +260,13 @@ def _keyword_mode(line: int) -> EditRefused:
     )
 
 
+def _shopt(machine: Machine, items: Sequence[Field], state: State) -> None:
+    texts = [item.text for item in items]
+    letters = "".join(text[1:] for text in texts if text.startswith("-"))
+    if "o" in letters and "allexport" in texts and ("s" in letters or "u" in letters):
+        state.export_all = "s" in letters
+
+
 def _shift(machine: Machine, items: Sequence[Field], state: State) -> None:
     count = items[0].text if items else "1"
     if state.arguments is not None:
@@ -267,9 +276,10 @@ def _shift(machine: Machine, items: Sequence[Field], state: State) -> None:
 def _cd(machine: Machine, items: Sequence[Field], state: State) -> None:
     targets = [i.text for i in items if not i.text.startswith("-")]
     offset = items[0].word.start if items else 0
-    if len(targets) == 1 and targets[0].startswith(("/", HOLE)):
-        state.directory = targets[0]
-    elif targets != ["."]:
+    physically = any("P" in i.text for i in items if i.text.startswith("-"))
+    if len(targets) == 1 and not physically and not items[0].text.startswith("-n"):
+        state.directory = moved(state.directory, targets[0])
+    else:
         state.directory = HOLE
     for name in ("OLDPWD", "PWD"):
         machine.computed(state, name, "cd", offset)
@@ -313,6 +323,7 @@ BUILTINS: dict[str, _Builtin] = {
     "printf": _printf,
     "getopts": _getopts,
     "set": _set,
+    "shopt": _shopt,
     "shift": _shift,
     "cd": _cd,
     "pushd": _cd,
@@ -339,7 +350,7 @@ SPECIAL = frozenset(
 """Builtins before which an assignment stays, in a shell that keeps to POSIX."""
 
 HARMLESS = frozenset(DATA | TRANSPARENT | SHELLS | PROGRAMS.keys()) | {
-    *("pwd", "umask", "ulimit", "shopt", "jobs", "times", "break", "continue", "let", "enable"),
+    *("pwd", "umask", "ulimit", "jobs", "times", "break", "continue", "let", "enable"),
     *("bg", "fg", "disown", "suspend", "python", "python3", "nvidia-smi", "vllm", "sglang", "uv"),
     *("hostname", "nproc", "seq", "expr", "id", "whoami", "uname", "ray", "ip", "free", "lscpu"),
 }

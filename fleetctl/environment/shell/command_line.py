@@ -50,6 +50,7 @@ class CommandLine:
         filed: a file of variables is read, which assignments in the command override.
         barrier: why nothing that the shell sets arrives; "" where it does.
         crossable: an assignment in the command itself arrives nevertheless.
+        kept: names that pass the barrier as the shell has them.
         argument_places: offsets at which one more assignment may be inserted as an argument.
         argument_form: `%s`, or `-e %s` for a container.
     """
@@ -64,6 +65,7 @@ class CommandLine:
     filed: bool = False
     barrier: str = ""
     crossable: bool = False
+    kept: frozenset[str] = frozenset()
     argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
 
@@ -89,6 +91,7 @@ class Reader:
     filed: bool = False
     barrier: str = ""
     crossable: bool = False
+    kept: set[str] = field(default_factory=set)
     argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
     command_at: int = 0
@@ -108,6 +111,7 @@ class Reader:
             filed=self.filed,
             barrier=self.barrier,
             crossable=self.crossable,
+            kept=frozenset(self.kept),
             argument_places=self.argument_places,
             argument_form=self.argument_form,
         )
@@ -166,6 +170,7 @@ class Reader:
         self.cleared = True
         self.attached.clear()
         self.removed.clear()
+        self.kept.clear()
         self.argument_places = ()
 
 

@@ -191,6 +191,8 @@ class State:
             return
         text = write.text or ""
         value = text if not append else (old.value or "") + text
+        if append and "integer" in old.attributes:
+            value = HOLE  # it is added, not put behind
         exported = old.exported if export is None else export
         if export is None and self.export_all is not False:
             exported = True if self.export_all or exported else None

@@ -14,6 +14,7 @@ from fleetctl.environment.shell.dataflow import HOLE, State
 from fleetctl.environment.shell.functions import MOST_ROUNDS, FunctionCalls, Loop, copied, join
 from fleetctl.environment.shell.machine import TooEntangled
 from fleetctl.environment.shell.observation import Place
+from fleetctl.environment.shell.rewritten import note_redirects
 from fleetctl.environment.shell.simple import Jump, Ways, run_simple
 from fleetctl.environment.shell.tree import (
     Case,
@@ -98,6 +99,7 @@ class Interpreter(FunctionCalls):
         for redirect in statement.redirects:
             words = [w for w in (redirect.word, redirect.heredoc) if w is not None]
             self.touch(words, state)
+            note_redirects(self, [redirect], state)
             if redirect.variable:
                 self.computed(state, redirect.variable, "redirection", redirect.start)
         if statement.background:

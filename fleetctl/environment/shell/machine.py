@@ -36,10 +36,22 @@ from fleetctl.environment.shell.tree import (
     Word,
     bytes_of,
 )
-from fleetctl.environment.shell.words import Field, value_of
+from fleetctl.environment.shell.words import DEFAULT_SEPARATORS, Field, value_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+ALWAYS_OWN = frozenset(
+    {"UID", "EUID", "PPID", "BASHPID", "LINENO", "RANDOM", "SRANDOM", "SECONDS", "IFS", "OPTIND"}
+    | {"EPOCHSECONDS", "EPOCHREALTIME", "BASH", "BASH_VERSION", "BASHOPTS", "SHELLOPTS", "SHLVL"}
+    | {"FUNCNAME", "BASH_COMMAND", "BASH_SUBSHELL", "_", "GROUPS", "REPLY", "DIRSTACK"}
+)
+"""Variables that the shell gives values of its own, whatever it was started with."""
+OWN_WHERE_UNSET = frozenset(
+    {"HOME", "PATH", "SHELL", "TERM", "HOSTNAME", "HOSTTYPE", "OSTYPE", "MACHTYPE", "PS1", "PS2"}
+    | {"PS4", "OPTERR", "HISTFILE", "HISTSIZE", "COLUMNS", "LINES", "OLDPWD", "BASH_ARGV0"}
+)
+"""Variables that the shell gives a value where nobody else does."""
 _MOST_STEPS = 60_000
+_NOT_WRITTEN = frozenset({Means.INHERITED, Means.UNKNOWN})
 
 
 class TooEntangled(Exception):
@@ -76,6 +88,9 @@ class Machine(abc.ABC):
     opened: list[str] = field(default_factory=list)
     places: list[Place | None] = field(default_factory=list)
     outer: list[tuple[CommandLine, Simple, Reading]] = field(default_factory=list)
+    program: str = HOLE
+    begun_in: str = HOLE
+    written: set[str] = field(default_factory=set)
     background: int = 0
     steps: int = 0
 
@@ -313,6 +328,10 @@ class Machine(abc.ABC):
             state.may_assign(part.name, write)
 
 
+def _is_below(path: str, directory: str) -> bool:
+    return path.startswith(directory.rstrip("/") + "/")
+
+
 @dataclass(frozen=True)
 class MachineScope:
     """The scope of words at one moment."""
@@ -321,9 +340,17 @@ class MachineScope:
     state: State
 
     def value_of(self, name: str) -> str | None:
-        """Return a variable's value."""
+        """Return a variable's value; what the shell gives itself is not known."""
         variable = self.state.get(name)
-        return HOLE if "array" in variable.attributes else variable.value
+        own = name in ALWAYS_OWN or (name in OWN_WHERE_UNSET and variable.value is None)
+        return HOLE if own or "array" in variable.attributes else variable.value
+
+    def separators(self) -> str | None:
+        """Return IFS: it is never inherited, and code that nobody sees rarely leaves it changed."""
+        variable = self.state.get("IFS")
+        untouched = {write.means for write in variable.writers} <= _NOT_WRITTEN
+        value = DEFAULT_SEPARATORS if untouched or variable.value is None else variable.value
+        return None if HOLE in value else value
 
     def hints_of(self, name: str) -> tuple[str, ...]:
         """Return the texts a variable was given."""
@@ -335,10 +362,23 @@ class MachineScope:
         """Return the positional parameters."""
         return self.state.arguments
 
+    def program(self) -> str:
+        """Return $0 of the shell at hand."""
+        return self.machine.program
+
     def script_path(self) -> str:
         """Return the path of the text at hand, as far as it is known."""
         return self.machine.reading.path or self.machine.path or HOLE
 
     def directory(self) -> str:
-        """Return the working directory."""
-        return self.state.directory
+        """Return the working directory; the one that a shell begins in has no links in its name."""
+        directory = self.state.directory
+        return self.real(directory) if directory == self.machine.begun_in else directory
+
+    def real(self, path: str) -> str:
+        """Follow the links of the script itself, and of the directories it lies in."""
+        for own in (self.script_path(), self.program()):
+            real = self.machine.library.real(own)
+            if real is not None and (path == own or (real == own and _is_below(own, path))):
+                return real if path == own else path
+        return path if path == "/" else HOLE

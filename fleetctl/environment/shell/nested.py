@@ -15,6 +15,7 @@ from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.observation import Observation, Reading, seen
 from fleetctl.environment.shell.parser import ScriptRejected
+from fleetctl.environment.shell.rewritten import find
 from fleetctl.environment.shell.tree import (
     DoubleQuoted,
     Literal,
@@ -53,7 +54,7 @@ def run_file(machine: Machine, command: Simple, items: list[Field], state: State
     """Interpret `source FILE`."""
     path = _full_path(items[0].text, state) if items else HOLE
     shown = items[0].text.replace(HOLE, "…") if items else "?"
-    found = machine.library.find(path)
+    found = find(machine, path)
     machine.opened.append(path)
     reading = machine.open_text(found[1], found[0]) if found else None
     if reading is None:
@@ -193,7 +194,7 @@ def _heredoc_text(machine: Machine, body: Word, inner: State, *, literal: bool) 
 
 def _shell_script(machine: Machine, command: Simple, line: CommandLine, inner: State) -> None:
     path = _full_path(line.text.text, inner) if line.text else HOLE
-    found = machine.library.find(path)
+    found = find(machine, path)
     machine.opened.append(path)
     reading = machine.open_text(found[1], found[0]) if found else None
     if reading is not None:
@@ -212,10 +213,13 @@ def _run_child(
     machine.functions = {name: each for name, each in functions.items() if name in exported}
     machine.define_functions(reading)
     machine.outer.append((line, command, machine.reading))
+    is_file = line.payload is Payload.SCRIPT and line.text is not None
+    program, machine.program = machine.program, line.text.text if is_file and line.text else HOLE
     try:
         with machine.read(reading):
             machine.run_apart(reading.script.body, child)
     finally:
+        machine.program = program
         machine.outer.pop()
         machine.functions = functions
     inner.started = inner.started | child.started

@@ -114,7 +114,7 @@ def seen(
         how = "an expansion in the command" if line.loose else remote or "a file of variables"
         unseen = Write(name, Means.UNKNOWN, how, "", 0, 0, HOLE)
         return Variable(HOLE, exported=None, writers=frozenset({unseen}))
-    if name in line.removed or line.cleared:
+    if name in line.removed or (line.cleared and name not in line.kept):
         return NO_VARIABLE
     return state.get(name)
 
@@ -125,6 +125,10 @@ class Library(abc.ABC):
     @abc.abstractmethod
     def find(self, path: str) -> tuple[str, bytes] | None:
         """Return the full path and content of a file that a script names, None where unknown."""
+
+    def real(self, path: str) -> str | None:
+        """Return a file's path with all symbolic links followed, None where it is not known."""
+        return None
 
 
 class NoFiles(Library):

@@ -64,20 +64,41 @@ def _may_assign(reader: Reader, position: int) -> bool:
 def _env_options(reader: Reader, position: int) -> int:
     while (text := reader.at(position)).startswith("-"):
         position += 1
-        if text == "--ignore-environment" or re.fullmatch(r"-[0v]*(i[i0v]*)?", text):
+        if text in ("-", "--ignore-environment"):
             reader.note_cleared()
-        elif text in ("-u", "--unset"):
-            reader.removed.add(reader.at(position))
-            position += 1
-        elif text.startswith(("--unset=", "-u")):
-            reader.removed.add(text.removeprefix("--unset=").removeprefix("-u"))
-        elif text in ("-C", "--chdir"):
-            position += 1
-        elif text.startswith(("-S", "--split-string")):
-            reader.block("env -S splits a string itself")
         elif text == "--":
             break
+        elif text.startswith("--unset="):
+            reader.removed.add(text.removeprefix("--unset="))
+        elif text.startswith("--split-string"):
+            reader.block("env -S splits a string itself")
+        elif text == "--unset":
+            reader.removed.add(reader.at(position))
+            position += 1
+        elif text == "--chdir":
+            position += 1
+        elif not text.startswith("--"):
+            position = _env_letters(reader, text, position)
     return position
+
+
+def _env_letters(reader: Reader, text: str, position: int) -> int:
+    """Read `-iu NAME` and the like: -u and -C take the rest of the word, or the next one."""
+    letters, argument_of, rest = _letters(text, "uCS")
+    given = rest or reader.at(position)
+    if "i" in letters:
+        reader.note_cleared()
+    if argument_of == "u":
+        reader.removed.add(given)
+    elif argument_of == "S":
+        reader.block("env -S splits a string itself")
+    return position + (argument_of != "" and not rest)
+
+
+def _letters(text: str, with_argument: str) -> tuple[str, str, str]:
+    """Return the letters of a word of short options, the one that takes an argument, the rest."""
+    found = re.match(rf"-([^{with_argument}]*)([{with_argument}]?)(.*)", text, re.DOTALL)
+    return (found[1], found[2], found[3]) if found else ("", "", "")
 
 
 def _exec(reader: Reader, position: int) -> int:
@@ -94,19 +115,33 @@ def _exec(reader: Reader, position: int) -> int:
 
 def _sudo(reader: Reader, position: int) -> int:
     keeps = False
+    kept: list[str] = []
     position += 1
     while option := reader.option(position):
         position += 1
-        if option in ("-u", "-g", "-h", "-p", "-C", "-T", "-D", "-R"):
-            position += 1
-        keeps = keeps or option in ("-E", "--preserve-env")
         if option == "--":
             break
+        if option.startswith("--preserve-env="):
+            kept += option.partition("=")[2].split(",")
+        elif option.startswith("--"):
+            keeps = keeps or option == "--preserve-env"
+            position += option in _SUDO_LONG
+        else:
+            letters, argument_of, rest = _letters(option, "ughpCTDRUrta")
+            keeps = keeps or "E" in letters
+            position += argument_of != "" and not rest
     if not keeps:
         reader.block("sudo starts it with an environment of its own", crossable=True)
+        reader.kept.update(kept)
     while position < len(reader.fields) and reader.attach(position, Means.ENV_ARGUMENT):
         position += 1
     return position
+
+
+_SUDO_LONG = frozenset(
+    {"--user", "--group", "--host", "--prompt", "--chdir", "--chroot", "--close-from", "--role"}
+    | {"--type", "--command-timeout", "--other-user", "--auth-type", "--login-class"}
+)
 
 
 def _srun(reader: Reader, position: int) -> int:
@@ -126,6 +161,7 @@ def _srun_export(reader: Reader, position: int, chosen: str) -> None:
     if listed[0] != "ALL":
         shown = chosen.replace(HOLE, "…")
         reader.block(f"srun --export={shown} chooses what arrives", crossable=True)
+        reader.kept.update(item for item in listed if "=" not in item)
     for item in listed:
         found = ASSIGNMENT.fullmatch(item)
         if found is not None:

@@ -17,6 +17,7 @@ from fleetctl.environment.shell.builtins import (
 )
 from fleetctl.environment.shell.dataflow import HOLE, Hidden, Means, State
 from fleetctl.environment.shell.machine import Machine
+from fleetctl.environment.shell.rewritten import note_arguments
 from fleetctl.environment.shell.tree import (
     Assignment,
     Literal,
@@ -102,6 +103,7 @@ def _dispatch(
     if HOLE in name or items[0].rest:
         state = _call_matching(machine, command, items, inner, state)
     nested.run_program(machine, command, redirects, items, inner)
+    note_arguments(machine, items, inner)
     state.started = inner.started
     if name == "exec":
         raise Jump("exit", 0, state)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fleetctl.environment.shell.dataflow import HOLE
+from fleetctl.environment.shell.paths import moved, parent_of
 from fleetctl.environment.shell.tree import (
     Arithmetic,
     Chain,
@@ -36,6 +37,7 @@ _ANSI_SHORT = {
     "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r",
     "t": "\t", "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?",
 }  # fmt: skip
+DEFAULT_SEPARATORS = " \t\n"
 _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{[^{}]*(,|\.\.)")
 
@@ -55,8 +57,20 @@ class Scope(Protocol):
         """Return the positional parameters, None where they are unknown."""
         ...
 
+    def separators(self) -> str | None:
+        """Return IFS, None where it is unknown."""
+        ...
+
+    def program(self) -> str:
+        """Return $0."""
+        ...
+
     def script_path(self) -> str:
-        """Return $0 of a script that is run, the path of a script that is sourced."""
+        """Return the path of the text at hand, as BASH_SOURCE has it."""
+        ...
+
+    def real(self, path: str) -> str:
+        """Return a path with its symbolic links followed, `HOLE` where they are not known."""
         ...
 
     def directory(self) -> str:
@@ -157,12 +171,17 @@ def _double(part: DoubleQuoted, scope: Scope) -> str:
     pieces = []
     for inner in part.parts:
         if isinstance(inner, Literal):
-            pieces.append(
-                re.sub(r'\\([$`"\\\n])', lambda m: "" if m[1] == "\n" else m[1], inner.text)
-            )
+            pieces.append(_unquoted_in_double(inner.text))
+        elif isinstance(inner, Parameter):
+            pieces.append(_parameter(inner, scope, quoted=True))
         else:
             pieces.append(_part(inner, scope))
     return "".join(pieces)
+
+
+def _unquoted_in_double(text: str) -> str:
+    """Undo backslashes; one at the end is a continued line, whose newline shfmt leaves out."""
+    return re.sub(r'\\([$`"\\\n]|\Z)', lambda m: m[1].strip("\n"), text)
 
 
 def _ansi(text: str) -> str:
@@ -185,7 +204,7 @@ def _ansi(text: str) -> str:
     return HOLE if b"\0" in out else text_of(bytes(out))
 
 
-def _parameter(part: Parameter, scope: Scope) -> str:
+def _parameter(part: Parameter, scope: Scope, *, quoted: bool = False) -> str:
     if part.operator == "other" or part.index:
         return _own_directory(part, scope)
     value = _variable(part.name, scope)
@@ -196,12 +215,28 @@ def _parameter(part: Parameter, scope: Scope) -> str:
     if decided is None:
         return HOLE
     if operator in (":+", "+"):
-        return _argument(part, scope) if decided else ""
-    return (value or "") if decided else _argument(part, scope)
+        return _argument(part, scope, quoted=quoted) if decided else ""
+    return (value or "") if decided else _argument(part, scope, quoted=quoted)
 
 
-def _argument(part: Parameter, scope: Scope) -> str:
-    return value_of(part.argument, scope) if part.argument else ""
+def _argument(part: Parameter, scope: Scope, *, quoted: bool) -> str:
+    if part.argument is None or not quoted:
+        return value_of(part.argument, scope)
+    return "".join(_part_in_double(inner, scope) for inner in part.argument.parts)
+
+
+def _part_in_double(part: Part, scope: Scope) -> str:
+    """Between double quotes, single quotes and the tilde of ${A:-...} are plain text."""
+    match part:
+        case Literal():
+            return _unquoted_in_double(part.text.replace("\\}", "}"))
+        case SingleQuoted():
+            is_plain = not part.ansi and re.search(r"[$`\\\"]", part.text) is None
+            return f"'{part.text}'" if is_plain else HOLE
+        case Parameter():
+            return _parameter(part, scope, quoted=True)
+        case _:
+            return _part(part, scope)
 
 
 def _is_set(value: str | None, *, colon: bool) -> bool | None:
@@ -217,10 +252,12 @@ def _is_set(value: str | None, *, colon: bool) -> bool | None:
 
 def _variable(name: str, scope: Scope) -> str | None:
     if name == "0":
-        return scope.script_path()
+        return scope.program()
     if name in ("@", "*"):
         known = scope.arguments()
-        return HOLE if known is None else " ".join(known)
+        if known is None or (len(known) > 1 and scope.separators() != DEFAULT_SEPARATORS):
+            return HOLE
+        return " ".join(known)
     if name.isdigit():
         known = scope.arguments()
         if known is None:
@@ -239,7 +276,8 @@ def _own_directory(part: Parameter, scope: Scope) -> str:
         return scope.script_path()
     own = source or part.name == "0"
     if own and part.operator == "other" and _is_trimmed_to_directory(part):
-        return _parent(scope.script_path())
+        path = scope.script_path() if source else scope.program()
+        return parent_of(path) if "/" in path else path
     return HOLE
 
 
@@ -255,20 +293,20 @@ def _idiom(part: Substitution, scope: Scope) -> str:
         return HOLE
     command = part.body[0].command
     if isinstance(command, Chain) and command.operator == "&&":
-        target = _simple_words(command.left.command, scope)
-        last = _simple_words(command.right.command, scope)
-        moved = [t for t in target if t not in ("--", "-P")]
-        if moved[:1] == ["cd"] and len(moved) == 2 and last[:1] == ["pwd"]:
-            return _below(scope.directory(), moved[1])
-        return HOLE
-    words = [w for w in _simple_words(command, scope) if w not in ("--", "-P")]
-    match words:
+        going = _simple_words(command.left.command, scope)
+        asking = _simple_words(command.right.command, scope)
+        target = [word for word in going if word not in ("--", "-P")]
+        if target[:1] != ["cd"] or len(target) != 2 or asking[:1] != ["pwd"]:
+            return HOLE
+        there = moved(scope.directory(), target[1])
+        return scope.real(there) if "-P" in (*going, *asking) else there
+    match [word for word in _simple_words(command, scope) if word != "--"]:
         case ["pwd"]:
             return scope.directory()
         case ["dirname", path]:
-            return _parent(path)
-        case ["realpath", path] | ["readlink", "-f", path]:
-            return path
+            return parent_of(path)
+        case ["realpath", path] | ["readlink", "-f" | "-e", path]:
+            return scope.real(moved(scope.directory(), path))
         case _:
             return HOLE
 
@@ -277,21 +315,6 @@ def _simple_words(command: object, scope: Scope) -> list[str]:
     if not isinstance(command, Simple) or command.assignments:
         return []
     return [value_of(word, scope, assigned=False) for word in command.words]
-
-
-def _parent(path: str) -> str:
-    head, slash, _ = path.rpartition("/")
-    if HOLE in path and not slash:
-        return HOLE
-    return (head or "/") if slash else "."
-
-
-def _below(directory: str, path: str) -> str:
-    if path.startswith("/"):
-        return path
-    if path in (".", ""):
-        return directory
-    return f"{directory.rstrip('/')}/{path}"
 
 
 # ---- words that become several arguments
@@ -321,11 +344,20 @@ def _expanded(word: Word, expansion: Parameter, scope: Scope) -> tuple[Field, ..
         return None
     value = scope.value_of(expansion.name)
     if value is not None and HOLE not in value and not expansion.index:
-        return tuple(Field(text, word, alone=False) for text in value.split())
+        return _split(value, word, scope)
     hints = tuple(_hint_fields(word, scope.hints_of(expansion.name)))
     if not hints:
         return (Field(HOLE, word, rest=True),)
     return hints
+
+
+def _split(value: str, word: Word, scope: Scope) -> tuple[Field, ...]:
+    separators = scope.separators()
+    if separators == DEFAULT_SEPARATORS:
+        return tuple(Field(text, word, alone=False) for text in value.split())
+    if separators is None or set(value) & set(separators):
+        return (Field(HOLE, word, rest=True),)
+    return (Field(value, word, alone=False),) if value else ()
 
 
 def _hint_fields(word: Word, hints: tuple[str, ...]) -> Iterator[Field]:

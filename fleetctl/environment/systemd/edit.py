@@ -115,12 +115,14 @@ class _Editor:
 
     def view(self, changed: Mapping[str, str | None] | None = None) -> View:
         """Return what the server sees, after the unit's own environment was changed."""
-        environment = self.service().environment()
+        service = self.service()
+        environment, absent = service.environment(), set(service.absent())
         for name, value in (changed or {}).items():
             environment.pop(name, None)
+            absent.add(name)
             if value is not None:
                 environment[name] = value
-        return view(self.now(), self.parser, self.start(), environment)
+        return view(self.now(), self.parser, self.start(), environment, frozenset(absent))
 
     def sees(self, name: str, wanted: str | None) -> bool:
         return self.view().variable(name).holds(wanted)
@@ -182,7 +184,7 @@ class _Editor:
         context = Context(
             path=start.script,
             library=FileLibrary(self.now()),
-            caller=caller_of(start, environment),
+            caller=caller_of(start, environment, self.service().absent()),
         )
         edited = edit_script(content, {name: wanted}, self.parser, context=context)
         if edited.content != content:

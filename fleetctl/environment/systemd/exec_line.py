@@ -10,8 +10,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleetctl.environment.files import Files, read
-from fleetctl.environment.shell.analysis import Analysis, Caller, analyse, interpreter_of
+from fleetctl.environment.files import Files, read, resolved
+from fleetctl.environment.shell.analysis import (
+    MANAGER_GIVES,
+    Analysis,
+    Caller,
+    analyse,
+    interpreter_of,
+    may_be_given,
+)
 from fleetctl.environment.shell.command_line import CommandLine, Payload
 from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, Variable, Write
 from fleetctl.environment.shell.launches import read_command
@@ -62,6 +69,10 @@ class FileLibrary(Library):
             return None
         content = read(self.files, path)
         return None if content is None else (path, content)
+
+    def real(self, path: str) -> str | None:
+        """Return a file's path with all symbolic links followed, None where it is not known."""
+        return None if self.find(path) is None else resolved(self.files, path)
 
 
 def start_of(files: Files, service: Service, manager: Manager) -> Start | None:
@@ -129,6 +140,7 @@ class View:
     Attributes:
         analysis: of the script that starts it, None where there is none or it can't be read.
         opaque: why nothing can be said, "" where something can.
+        absent: names that the unit takes away at the end.
     """
 
     start: Start | None
@@ -136,6 +148,7 @@ class View:
     analysis: Analysis | None
     script_text: str
     opaque: str
+    absent: frozenset[str] = frozenset()
 
     def variable(self, name: str) -> Variable:
         """Return what the server sees of a variable."""
@@ -148,7 +161,10 @@ class View:
         if re.search(rf"\b{re.escape(name)}\b", self.script_text):
             write = Write(name, Means.UNKNOWN, self.opaque or "the script", "", 0, 0, HOLE)
             return Variable(HOLE, exported=None, writers=frozenset({write}))
-        return variable_of_command(self.start, self.environment, name)
+        found = variable_of_command(self.start, self.environment, name)
+        cleared = self.start is not None and self.start.command and self.start.command.cleared
+        given = name in MANAGER_GIVES - self.absent and not cleared
+        return may_be_given(name) if found == NO_VARIABLE and given else found
 
 
 def variable_of_command(start: Start | None, environment: Mapping[str, str], name: str) -> Variable:
@@ -169,33 +185,47 @@ def variable_of_command(start: Start | None, environment: Mapping[str, str], nam
     return Variable(value, exported=True, writers=frozenset())
 
 
-def view(files: Files, parser: Parser, start: Start | None, environment: Mapping[str, str]) -> View:
-    """Return what the server sees when the unit gives it an environment."""
+def view(
+    files: Files,
+    parser: Parser,
+    start: Start | None,
+    environment: Mapping[str, str],
+    absent: frozenset[str] = frozenset(),
+) -> View:
+    """Return what the server sees when the unit gives it an environment and takes names away."""
     content = script_content(files, start)
     text = content.decode("utf-8", "surrogateescape") if content is not None else ""
     if start is None or content is None:
-        return View(start, environment, None, text, "")
+        return View(start, environment, None, text, "", absent)
     try:
         found = analyse(
             content,
             parser,
             path=start.script,
             library=FileLibrary(files),
-            caller=caller_of(start, environment),
+            caller=caller_of(start, environment, absent),
         )
     except (ScriptRejected, EditRefused) as error:
-        return View(start, environment, None, text, str(error))
-    return View(start, environment, found, text, "")
+        return View(start, environment, None, text, str(error), absent)
+    return View(start, environment, found, text, "", absent)
 
 
-def caller_of(start: Start, environment: Mapping[str, str]) -> Caller:
+def caller_of(
+    start: Start, environment: Mapping[str, str], absent: frozenset[str] = frozenset()
+) -> Caller:
     """Return what a script of ExecStart= is started with."""
     names = set(environment)
     if start.command is not None:
         names |= {a.name for a in start.command.attached}
     seen = {name: variable_of_command(start, environment, name).value for name in names}
     known = {name: value for name, value in seen.items() if value is not None}
-    return Caller(known, complete=True, directory=start.directory, arguments=start.arguments)
+    return Caller(
+        known,
+        complete=True,
+        directory=start.directory,
+        arguments=start.arguments,
+        absent=absent,
+    )
 
 
 def script_content(files: Files, start: Start | None) -> bytes | None:

@@ -132,6 +132,10 @@ class Service:
         """Return what the first process gets; `HOLE` for what only the manager knows."""
         return {n: s[-1].value or "" for n, s in self.settings.items() if s[-1].value is not None}
 
+    def absent(self) -> frozenset[str]:
+        """Return the names that the unit surely takes away, whoever gives them."""
+        return frozenset(setting.name for setting in self.unset if setting.value is None)
+
 
 def find_fragment(files: Files, unit: str, manager: Manager) -> str | None:
     """Return the unit file in force, for an instance its template; None where there is none."""

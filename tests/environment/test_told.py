@@ -1,0 +1,181 @@
+"""What fleetctl says of a flag is what bash gives the server, or it says that it can't tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from fleetctl.environment.explain import explain
+from fleetctl.environment.files import Link
+from fleetctl.environment.shell.parser import system_parser
+from fleetctl.environment.sources import Sources, wanted_files
+
+PARSER = system_parser()
+UNIT = "dsv4.service"
+HOLE = "\0"
+SUDO = """#!/bin/bash
+kept=() all=
+while [[ $1 == -* ]]; do
+  case $1 in
+    --preserve-env=*) IFS=, read -ra kept <<< "${1#*=}" ;;
+    -u|--user) shift ;;
+    -Eu) all=1; shift ;;
+    --preserve-env|-*E*) all=1 ;;
+  esac
+  shift
+done
+[ "$all" ] && exec "$@"
+given=("PATH=$PATH")
+for name in "${kept[@]}"; do [ "${!name+x}" ] && given+=("$name=${!name}"); done
+exec env -i "${given[@]}" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A service's files below a directory, and the bash that runs its script."""
+
+    root: Path
+
+    def lay_out(self, script: str, files: dict[str, str], links: dict[str, str]) -> None:
+        server = f"#!/bin/sh\nexec cat /proc/self/environ > {self.root}/seen\n"
+        texts = {"bin/vllm": server, "bin/sudo": SUDO, "serve.sh": script, **files}
+        for name, text in texts.items():
+            path = self.root / ("real/serve.sh" if name in links else name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("@R@", str(self.root)), newline="")
+            path.chmod(0o755)
+        for name, target in links.items():
+            (self.root / name).symlink_to(target)
+
+    def told(self, names: str) -> dict[str, str | None]:
+        unit = f"[Service]\nWorkingDirectory={self.root}\nExecStart={self.root}/serve.sh\n"
+        sources = Sources(UNIT, {f"/etc/systemd/system/{UNIT}": unit.encode()})
+        while wanted := [p for p in wanted_files(sources, PARSER) if os.path.lexists(p)]:
+            links = {p: Link(str(Path(p).readlink())) for p in wanted if Path(p).is_symlink()}
+            found = {str(Path(p).resolve()): Path(p).read_bytes() for p in wanted}
+            sources = replace(sources, files={**sources.files, **links, **found})
+        return {origin.name: origin.value for origin in explain(sources, PARSER, names)}
+
+    def given(self, names: str) -> dict[str, str | None]:
+        """Run the script as systemd does: with a path, a language and an invocation."""
+        path = f"{self.root}/bin:/usr/local/bin:/usr/bin:/bin"
+        environment = {"PATH": path, "LANG": "C.UTF-8", "INVOCATION_ID": "1"}
+        subprocess.run([f"{self.root}/serve.sh"], env=environment, cwd=self.root, check=True)
+        seen = (self.root / "seen").read_bytes().decode().split("\0")
+        values = dict(item.split("=", 1) for item in seen if "=" in item)
+        return {name: values.get(name) for name in names}
+
+
+def check(root: Path, script: str, files=None, links=None, *, names: str = "AB") -> dict:
+    """Return what is told, after bash has agreed."""
+    host = Host(root)
+    host.lay_out(f"#!/bin/bash\n{script}exec vllm serve x\n", files or {}, links or {})
+    told = host.told(names)
+    for name, value in host.given(names).items():
+        said = told[name]
+        if said is not None and HOLE in said:
+            pattern = ".*".join(re.escape(piece) for piece in said.split(HOLE))
+            fits = said == HOLE or re.fullmatch(pattern, value or "", re.DOTALL) is not None
+        else:
+            fits = said == value
+        assert fits, f"{name}: told {said!r}, bash gives {value!r}"
+    return told
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ('export A="one \\\n two"\n', "one  two"),
+        ('export A="a\\\n\\\nb\\d\\$x"\n', "ab\\d$x"),
+        ("export A=\"${A:-'q'}\"\n", "'q'"),
+        ("export A=\"${A:-'{\"k\": 1}'}\" B=\"${B:-~/x}\"\n", HOLE),
+        ("A=0\nexport A=1 B=$A\n", "1"),
+        ("A=0\ndeclare -x A=1 B=$A\n", "1"),
+        ("LIST=A=1,B=2\nIFS=,\nexport $LIST\n", HOLE),
+        ("LIST=A=1,B=2\nIFS=,\nfor each in $LIST; do export $each; done\n", HOLE),
+        ("IFS=$'\\n\\t'\nLIST='A=1 B=2'\nexport $LIST\n", "1 B=2"),
+        ("shopt -so allexport\nA=1\nshopt -uo allexport\nB=2\n", "1"),
+        ("declare -ix A=1\nA+=2\n", HOLE),
+        ("export A=1\nB=5 env -v vllm serve\nexit\n", "1"),
+        ("export A=1\nenv -iu B PATH=$PATH vllm serve\nexit\n", None),
+        ("export A=1\nenv -vu A vllm serve\nexit\n", None),
+        ("export A=1\nenv -vC / vllm serve\nexit\n", "1"),
+        *((f"export A=1 B=2\nsudo {words} vllm serve\nexit\n", value) for words, value in (
+            ("-E", "1"), ("-EH", "1"), ("-nE", "1"), ("-Eu root", "1"), ("--user root -E", "1"),
+            ("-n -u root", None), ("--preserve-env=A", "1"), ("--preserve-env=C,B", None),
+        )),
+    ],
+)  # fmt: skip
+def test_words_mean_what_they_mean_to_bash(script, value, tmp_path):
+    assert check(tmp_path, script)["A"] == value
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ('export A="$(cd "$(dirname "$0")/.." && pwd)"\n', "@P@"),
+        ('export A="$(cd "$(dirname "$0")/bin/" && pwd)"\n', "@R@/bin"),
+        ("cd /usr/../tmp/\nexport A=$PWD/x\n", "/tmp/x"),
+        ("cd @R@\ncd bin\nexport A=$PWD\n", "@R@/bin"),
+        ("cd -P @R@/bin\nexport A=$PWD\n", HOLE),
+        ("export A=$PWD\n", "@R@"),
+        ("D=@R@/bin/\nexport A=$(dirname $D)\n", "@R@"),
+        ("export A=$(realpath @R@/bin)\n", HOLE),
+        ('export A="$(dirname "$(readlink -f "$0")")"\n', "@R@"),
+        (". @R@/lib/own.sh\n", "@R@"),
+        ("bash @R@/lib/child.sh\nexit\n", "@R@/lib"),
+        ("bash -c 'export A=$0; vllm serve x' zero\nexit\n", HOLE),
+    ],
+)
+def test_a_script_that_asks_where_it_is_gets_that_answer(script, value, tmp_path):
+    files = {
+        "lib/own.sh": 'export A="$(dirname "$0")" B="${BASH_SOURCE[0]%/*}"\n',
+        "lib/child.sh": 'export A="${0%/*}"\nvllm serve x\n',
+    }
+    script, value = script.replace("@R@", str(tmp_path)), value.replace("@R@", str(tmp_path))
+    assert check(tmp_path, script, files)["A"] == value.replace("@P@", str(tmp_path.parent))
+
+
+def test_a_script_behind_a_link_finds_what_lies_beside_its_file(tmp_path):
+    script = 'here="$(dirname "$(readlink -f "$0")")"\n. "$here/site.env"\nexport A B=$here\n'
+    files = {"real/site.env": "A=real\n", "site.env": "A=beside the link\n"}
+    told = check(tmp_path, script, files, {"serve.sh": "real/serve.sh"})
+    assert told == {"A": "real", "B": f"{tmp_path}/real"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat > @R@/gen.env <<EOF\nexport A=2\nEOF",
+        "echo 'export A=2' >> @R@/gen.env",
+        "cd @R@; echo 'export A=2' > ./gen.env",
+        "sed -i s/1/2/ @R@/gen.env",
+        "cp @R@/other.env @R@/gen.env",
+        "echo 'export A=2' | tee @R@/gen.env > /dev/null",
+        "dd status=none if=@R@/other.env of=@R@/gen.env",
+    ],
+)
+def test_a_file_that_the_script_writes_before_it_is_sourced_is_not_known(command, tmp_path):
+    files = {"gen.env": "export A=1\n", "other.env": "export A=2\n"}
+    assert check(tmp_path, f"{command}\n. @R@/gen.env\n", files)["A"] == HOLE
+
+
+def test_a_file_that_is_only_read_before_it_is_sourced_is_known(tmp_path):
+    script = "[ -f @R@/gen.env ] && cat @R@/gen.env > /dev/null\n. @R@/gen.env\n"
+    assert check(tmp_path, script, {"gen.env": "export A=1\n"})["A"] == "1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HOSTNAME", "UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OSTYPE", "SHLVL", "HOME",
+     "PATH", "LANG", "SHELL", "TERM", "BASH_VERSION", "IFS", "OPTIND", "_", "INVOCATION_ID"],
+)  # fmt: skip
+def test_what_the_shell_or_systemd_gives_is_not_taken_for_empty(name, tmp_path):
+    told = check(tmp_path, f"export A=x-${name} B=${{{name}:-default}}\n")
+    assert (told["A"], told["B"]) == (f"x-{HOLE}", HOLE)
