@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -21,6 +22,9 @@ from fleetctl.report.tables import (
 WIDTH = 100
 _GAP = 2
 _LEAST_WIDTH = 20
+# where a name may be broken that is longer than its column
+_AFTER_A_PART = re.compile(r"(?<=[,/])(?=\S)")
+_BREAK = "\0"
 
 
 def render(report: Report) -> str:
@@ -124,4 +128,8 @@ def _fitting(widths: list[int]) -> list[int]:
 
 
 def _broken(cell: str, width: int) -> list[str]:
-    return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+    """Return the lines of a cell; a word that is too long is broken after a comma or a slash."""
+    if any(len(word) > width for word in cell.split()):
+        cell = _AFTER_A_PART.sub(f"{_BREAK} ", cell)
+    lines = textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+    return [line.replace(f"{_BREAK} ", "").replace(_BREAK, "") for line in lines]

@@ -1,6 +1,9 @@
 """The report as plain text."""
 
+import re
 from dataclasses import replace
+
+import pytest
 
 from fleetctl.analysis.effective import Difference, Kind
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
@@ -161,6 +164,22 @@ def test_no_cell_of_a_table_makes_it_wider_than_the_page():
 
     assert max(map(len, lines)) <= terminal.WIDTH - 2
     assert " ".join(" ".join(lines).split()).count("restarted") == long.count("restarted")
+
+
+@pytest.mark.parametrize(
+    ("cell", "parts"),
+    [
+        ("factor=level," * 8 + "probe=none", {"factor=level", "probe=none"}),
+        ("runs/a-long-name/" * 6 + "trials/001", {"runs", "a-long-name", "trials", "001"}),
+    ],
+)
+def test_a_name_that_is_too_long_for_its_column_is_broken_between_its_parts(cell, parts):
+    lines = terminal.grid(Table("t", ("a", "b"), ((cell, "x" * 40),)))
+
+    shown = [line.split()[0] for line in lines[1:]]
+    assert len(shown) > 1
+    assert "".join(shown) == cell
+    assert {part for line in shown for part in re.split("[,/]", line) if part} == parts
 
 
 def test_checks_with_much_to_tell_stay_within_the_page(report_of):
