@@ -28,6 +28,7 @@ from fleetctl.trial.people import FINE, PeoplesLine, parse_peoples_line
 from fleetctl.trial.summary import CommandRun, TrialResult, all_counts
 
 _LINE_NAMES = {"ok-ish": OutcomeClass.DONE, "ok": OutcomeClass.DONE}
+_MOST_SIGNS = 200
 _HELP = "print the documented JSON or the line `CORRUPTION sessions: x/n = …` (docs/workloads.md)"
 
 
@@ -62,8 +63,17 @@ def _run_faults(run: CommandRun) -> tuple[str, ...]:
     if run.is_timed_out:
         return (f"the workload was killed at its deadline after {run.wall_s:.0f} s",)
     if run.exit_code != 0:
-        return (f"the workload ended with exit code {run.exit_code}",)
+        return (f"the workload ended with exit code {run.exit_code}{_last_words(run.stderr_tail)}",)
     return ()
+
+
+def _last_words(stderr: str) -> str:
+    """Return the last thing the program said about its end: most say why there."""
+    lines = [" ".join(line.split()) for line in stderr.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    shown = "".join(sign if sign.isprintable() else "?" for sign in lines[-1])
+    return f", saying: {shown[:_MOST_SIGNS]}{'…' if len(shown) > _MOST_SIGNS else ''}"
 
 
 def _nothing() -> TrialResult:

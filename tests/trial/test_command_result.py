@@ -168,3 +168,26 @@ def test_a_failed_or_overrun_program_is_void_even_with_a_fine_line():
     late = result(LINE, exit_code=137, is_timed_out=True)
     assert "deadline" in late.invalid_because[0]
     assert late.count_of[OutcomeClass.LEAK] == 2
+
+
+@pytest.mark.parametrize(
+    ("stderr", "told"),
+    [
+        ("python3: can't open file 'x.py': No such file\n", "'x.py': No such file"),
+        ("Traceback (most recent call last):\n  File\nKeyError: 'a'\n\n", "saying: KeyError: 'a'"),
+        ("\x1b[31mred\x1b[0m\n", "saying: ?[31mred?[0m"),
+        ("x" * 5000, "x" * 200 + "…"),
+    ],
+)
+def test_a_program_that_fails_is_quoted_with_its_last_words(stderr, told):
+    (first, *_) = result("", exit_code=2, stderr_tail=stderr).invalid_because
+
+    assert first.startswith("the workload ended with exit code 2, saying: ")
+    assert first.endswith(told)
+
+
+@pytest.mark.parametrize("stderr", ["", "\n \n"])
+def test_a_program_that_fails_without_a_word_is_not_quoted(stderr):
+    (first, *_) = result("", exit_code=2, stderr_tail=stderr).invalid_because
+
+    assert first == "the workload ended with exit code 2"
