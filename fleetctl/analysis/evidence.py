@@ -51,7 +51,9 @@ class Arms:
         history: stored dispersion.
         pooled: what the main test assumes.
         rho_of_events: correlation inside runs, by history and by the arms in which something was
-            bad; the bound after clean runs uses it, because a clean arm shows no dispersion.
+            bad; the bound after clean runs uses it, because a clean arm shows no dispersion. 1
+            where the only arm with bad sessions is a single boot, which tells none either: then
+            each clean boot is worth one session.
     """
 
     control: ArmCounts
@@ -77,13 +79,12 @@ def arms_of(control: ArmCounts, treatment: ArmCounts, history: Dispersion | None
     eventful = [arm.clusters for arm in both if 0 < arm.bad < arm.sessions]
     measured = eventful or [arm.clusters for arm in both]
     sizes = [cluster.sessions for clusters in measured for cluster in clusters]
-    return Arms(
-        control,
-        treatment,
-        history,
-        pooled_dispersion([arm.clusters for arm in both], history),
-        correlation(pooled_dispersion(eventful, history).phi, sizes),
-    )
+    pooled = pooled_dispersion([arm.clusters for arm in both], history)
+    rho = correlation(pooled_dispersion(eventful, history).phi, sizes)
+    is_told = history is not None and history.df > 0
+    is_told = is_told or any(arm.bad and len(arm.clusters) > 1 for arm in both)
+    is_guess = bool(pooled.df) and control.bad > 0 and not is_told
+    return Arms(control, treatment, history, pooled, 1.0 if is_guess else rho)
 
 
 def arm_estimate(counts: ArmCounts, arms: Arms) -> ArmEstimate:

@@ -14,6 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from fleetctl.analysis.counts import ArmCounts, Interval
 from fleetctl.analysis.firth import firth_fit, firth_p
 from fleetctl.analysis.history import Dispersion
+from fleetctl.analysis.qbf import pooled_dispersion
 from fleetctl.analysis.strata import TwoByTwo, cmh, exact_conditional_p
 
 FEWEST_BAD_FOR_A_MODEL = 10
@@ -98,8 +99,8 @@ class MatrixEffects:
 
     Attributes:
         method: "firth" or "stratified exact".
-        phi: dispersion that the tests were scaled by; 1 for exact tables.
-        df: degrees of freedom behind it.
+        phi: dispersion that the tests were scaled by, at least 1.
+        df: degrees of freedom behind it; 0 where nothing tells how runs spread.
         effects: one for each level and declared interaction.
         blocked_by: what the blocks of the cells are.
     """
@@ -120,15 +121,17 @@ def matrix_effects(
     """Return the effect of each factor level and declared interaction, Holm-adjusted.
 
     With fewer than ten bad sessions no model is fitted: exact tables, stratified by the other
-    factors and the host, are reported instead, for main effects only.
+    factors and the host, are reported instead, for main effects only. Their p are scaled by the
+    dispersion of runs inside cells, too: bad sessions of one unlucky boot are no effect.
 
     Raises:
         InputError: effects can't be told apart, or the model did not converge.
     """
     bad = sum(cell.counts.bad for cell in cells)
     if bad < FEWEST_BAD_FOR_A_MODEL:
-        effects = [_exact_effect(cells, factors, term) for term in _main_terms(factors)]
-        return MatrixEffects("stratified exact", 1.0, 0, _adjusted(effects))
+        phi, df = _dispersion_of_cells(cells, history)
+        effects = [_exact_effect(cells, factors, term, phi, df) for term in _main_terms(factors)]
+        return MatrixEffects("stratified exact", phi, df, _adjusted(effects))
     return _firth_effects(factors, cells, interactions, history)
 
 
@@ -299,7 +302,20 @@ def _rate_at(cells: Sequence[MatrixCell], term: Term) -> float | None:
     return sum(cell.counts.bad for cell in chosen) / sessions if sessions else None
 
 
-def _exact_effect(cells: Sequence[MatrixCell], factors: Sequence[Factor], term: Term) -> Effect:
+def _dispersion_of_cells(
+    cells: Sequence[MatrixCell], history: Dispersion | None
+) -> tuple[float, int]:
+    """Return the dispersion of runs inside cells, with history, floored at 1; and its df.
+
+    Only cells with bad sessions count: the others show no spread, and would dilute it.
+    """
+    eventful = [cell.counts.clusters for cell in cells if cell.counts.bad > 0]
+    return pooled_dispersion(eventful, history)
+
+
+def _exact_effect(
+    cells: Sequence[MatrixCell], factors: Sequence[Factor], term: Term, phi: float, df: int
+) -> Effect:
     ((name, level),) = term
     baseline = next(factor.levels[0] for factor in factors if factor.name == name)
     strata: dict[tuple[object, ...], list[int]] = {}
@@ -315,11 +331,12 @@ def _exact_effect(cells: Sequence[MatrixCell], factors: Sequence[Factor], term: 
     tables = [TwoByTwo(*counts[2:], *counts[:2]) for counts in strata.values()]
     stratified = cmh(tables)
     rates = _matched_rates(cells, factors, term)
+    p = exact_conditional_p(tables)
     return Effect(
         term=term,
         log_odds=None,
         interval=None,
-        p=exact_conditional_p(tables),
+        p=None if p is None else _scaled_p(p, phi, df),
         p_holm=None,
         cmh=CmhOdds(stratified.p, stratified.common_or),
         observer=_is_observer(factors, term),

@@ -81,10 +81,15 @@ def method(report: MatrixReport) -> list[str]:
             f"Firth logit on runs, blocks are each {effects.blocked_by}, likelihood-ratio tests "
             f"scaled by dispersion {effects.phi:.2f} on {effects.df} df, {looked}"
         ]
+    spread = (
+        f"p scaled by dispersion {effects.phi:.2f} of runs inside cells on {effects.df} df"
+        if effects.df
+        else "sessions taken as independent, since no cell tells how its runs spread"
+    )
     return [
         "fewer than 10 bad sessions: exact tables, stratified by the other factors and the "
-        f"{effects.blocked_by}, with Cochran-Mantel-Haenszel beside them, {looked}; sessions taken "
-        "as independent"
+        f"{effects.blocked_by}, {spread}, {looked}; Cochran-Mantel-Haenszel beside them takes "
+        "sessions as independent"
     ]
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from fleetctl.analysis.counts import Interval
 
 UNKNOWN = "n/a"
+_MOST_PLACES = 6
 
 
 def percent(share: float | None) -> str:
     """Return 0.075 as 7.5%; two digits below 1 %; n/a for what is unknown."""
     if share is None:
         return UNKNOWN
-    value = 100 * share
-    text = f"{value:.2g}" if 0 < abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
+    value = Decimal(100 * share)
+    distance = min(abs(value), abs(100 - value)) if value else Decimal(0)
+    # what is not quite all keeps the digits that say so, like what is not quite nothing
+    if 0 < distance < (1 if abs(value) < 1 else Decimal("0.05")):
+        places = 1 - distance.adjusted()
+        text = f"{value:.{places}f}".rstrip("0").rstrip(".")
+    else:
+        text = f"{value:.1f}".removesuffix(".0")
     return f"{text}%"
 
 
@@ -24,8 +33,10 @@ def percents(interval: Interval | None) -> str:
 
 
 def points(difference: float) -> str:
-    """Return a difference of rates in percentage points, with its sign."""
-    return f"{100 * difference:+.1f}"
+    """Return a difference of rates in points, with its sign; never 0.0 where there is one."""
+    value = Decimal(100 * difference)
+    places = 1 if value == 0 or abs(value) >= Decimal("0.05") else -value.adjusted()
+    return f"{value:+.{min(places, _MOST_PLACES)}f}"
 
 
 def points_interval(interval: Interval | None) -> str:
@@ -43,6 +54,23 @@ def p_value(p: float | None) -> str:
         return "< 0.001"
     digits = 2 if p >= 0.1 else 3 if p >= 0.01 else 4
     return f"= {p:.4f}" if 0.045 <= p < 0.055 else f"= {p:.{digits}f}"
+
+
+def level_text(level: float) -> str:
+    """Return what a p must fall below."""
+    return f"{level:.3g}"
+
+
+def p_beside(p: float, level: float) -> str:
+    """Return a p with as many digits as show on which side of a level it lies."""
+    text, limit = p_value(p), Decimal(level_text(level))
+    for digits in range(2, 12):
+        number = text.removeprefix("= ")
+        is_shown = text.startswith("=") and (Decimal(number) < limit) == (p < level)
+        if is_shown or (text == "< 0.001" and p < level and limit >= Decimal("0.001")):
+            break
+        text = f"= {p:.{digits}g}"
+    return text
 
 
 def probability(p: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fleetctl.analysis.effective import Difference, Kind
 from fleetctl.analysis.judgement import ArmEstimate, Elimination, Flag, Judgement, Numbers, Word
 from fleetctl.report.labels import FAILURES, LABELS, REMEDIES
-from fleetctl.report.numbers import count, p_value, percent, points_interval
+from fleetctl.report.numbers import count, level_text, p_beside, percent, points_interval
 
 # of the treatment's rate; the comparison's table shows the same numbers
 ONE_SIDED = "one-sided 95% bound"
@@ -81,8 +81,10 @@ def _how_far_from_gone(own: ArmEstimate, elimination: Elimination) -> str:
 
 def clean_left(elimination: Elimination) -> str:
     """Return the clean sessions and runs that are still needed."""
-    sessions = count(elimination.clean_sessions_left or 0, "more clean session")
-    runs = elimination.clean_runs_left
+    left, runs = elimination.clean_sessions_left or 0, elimination.clean_runs_left
+    if runs is not None and not left:
+        return f"{count(runs, 'more clean run')} (runs count here, not sessions)"
+    sessions = count(left, "more clean session")
     return sessions if runs is None else f"{sessions} ({count(runs, 'run')})"
 
 
@@ -225,10 +227,17 @@ def _why_test(judgement: Judgement, numbers: Numbers) -> list[str]:
         needed = f"{1 / judgement.design.alpha:g}"
         seen = "there is none" if numbers.evalue is None else f"it is {numbers.evalue:.3g}"
         return [f"at an undeclared look the e-value must reach {needed}; {seen}"]
-    side = "below" if comparison.test.p < comparison.level else "not below"
+    is_below = comparison.test.p < comparison.level
+    level = level_text(comparison.level)
     told = [
-        f"p {p_value(comparison.test.p)} is {side} the level {comparison.level:.3g} of this look"
+        f"p {p_beside(comparison.test.p, comparison.level)} is"
+        f" {'below' if is_below else 'not below'} the level {level} of this look"
     ]
+    if is_below and not comparison.test.ci95.excludes_zero():
+        told.append(
+            f"the 95% interval {points_interval(comparison.ci95)} holds zero all the same, so the"
+            " difference does not count as shown"
+        )
     if judgement.word is Word.INCONCLUSIVE:
         told.append(
             f"the 90% interval {points_interval(comparison.ci90)} leaves"

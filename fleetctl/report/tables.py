@@ -13,6 +13,8 @@ from fleetctl.report.labels import LABELS
 from fleetctl.report.numbers import (
     amount,
     count,
+    level_text,
+    p_beside,
     p_value,
     percent,
     percents,
@@ -77,8 +79,9 @@ def _main_rows(numbers: Numbers) -> list[tuple[str, str]]:
     c = numbers.comparison
     told = "not possible: no replication and no history"
     if c.test is not None:
-        level = "look not declared" if c.level is None else f"level {c.level:.3g}"
-        told = f"p {p_value(c.test.p)} (t = {c.test.t:.2f} on {c.df} df, {level})"
+        level = "look not declared" if c.level is None else f"level {level_text(c.level)}"
+        p = p_value(c.test.p) if c.level is None else p_beside(c.test.p, c.level)
+        told = f"p {p} (t = {c.test.t:.2f} on {c.df} df, {level})"
     return [
         ("difference", f"{points(c.difference)} points"),
         ("95% CI, runs as units", points_interval(c.ci95)),

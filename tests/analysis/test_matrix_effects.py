@@ -99,6 +99,25 @@ def test_few_bad_sessions_are_told_by_exact_tables_inside_strata():
     assert clones.p == pytest.approx(1.0)
 
 
+def test_bad_sessions_of_one_boot_are_no_effect_however_few_there_are():
+    spread = matrix_effects([PATCH, CLONES], cells([2, 2, 2], [0, 0, 0], [1, 1, 1], [0, 0, 0]))
+    lump = matrix_effects([PATCH, CLONES], cells([6, 0, 0], [0, 0, 0], [0, 3, 0], [0, 0, 0]))
+
+    assert [found.method for found in (spread, lump)] == ["stratified exact"] * 2
+    assert (spread.phi, lump.phi > 3) == (1.0, True)
+    assert spread.effects[0].p_holm < 0.05 < lump.effects[0].p_holm
+
+
+def test_history_takes_part_in_exact_tables_too():
+    counts = cells([3], [0], [4], [0])
+    alone, known = (
+        matrix_effects([PATCH, CLONES], counts, history=history)
+        for history in (None, Dispersion(4.0, 20))
+    )
+    assert ((alone.phi, alone.df), (known.phi, known.df)) == ((1.0, 0), (4.0, 20))
+    assert known.effects[0].p > 5 * alone.effects[0].p
+
+
 def test_levels_beyond_two_are_each_compared_with_the_first():
     dtype = Factor("dtype", ("bf16", "fp8", "fp16"))
     counts = [

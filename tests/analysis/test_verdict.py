@@ -376,3 +376,20 @@ def test_a_huge_trial_is_judged_without_enumerating_every_session():
 
     assert found.word is Word.REDUCED
     assert found.numbers.outlook.runs_needed is not None
+
+
+@pytest.mark.parametrize("historical", [False, True])
+def test_a_control_of_one_boot_tells_no_spread_so_that_clean_boots_count_one_by_one(historical):
+    guards = GuardFacts(historical_control=historical)
+    single = arm("control", [18], [120])
+    found = judge(single, treatment(*[0] * 8), guards=guards)
+
+    assert (found.word, found.reason) == (Word.REDUCED, "lower")
+    assert found.treatment.upper95 == pytest.approx(1 - 0.05 ** (1 / 8))
+    known = judge(single, treatment(*[0] * 8), guards=guards, history=Dispersion(1.0, 12))
+    assert known.word is Word.ELIMINATED
+
+
+def test_a_fault_that_showed_in_every_session_of_several_boots_needs_no_such_care():
+    found = judge(arm("control", [40] * 3, [40] * 3), treatment(*[0] * 8))
+    assert found.word is Word.ELIMINATED

@@ -1,6 +1,10 @@
 """Numbers are spelled so that they neither flatter nor confuse."""
 
+from decimal import Decimal
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetctl.analysis.counts import Interval
 from fleetctl.report import numbers
@@ -62,3 +66,42 @@ def test_no_sessions_are_no_zero_percent():
     assert numbers.ratio(0, 0) == "0/0 = n/a"
     assert numbers.count(1, "run") == "1 run"
     assert numbers.count(2, "run") == "2 runs"
+
+
+@given(st.floats(0, 1), st.floats(1e-12, 0.2))
+def test_a_p_beside_its_level_shows_on_which_side_it_lies(p, level):
+    text, limit = numbers.p_beside(p, level), Decimal(numbers.level_text(level))
+    if text.startswith("<"):
+        assert p < level
+        return
+    # a level is rounded, too: what lies between the two spellings can't be told apart
+    rounded = abs(Decimal(level) - limit)
+    if abs(Decimal(p) - Decimal(level)) > 2 * rounded + Decimal(level) * Decimal("1e-9"):
+        assert (Decimal(text.removeprefix("= ")) < limit) == (p < level)
+
+
+@pytest.mark.parametrize(
+    ("p", "level", "told"),
+    [
+        (0.0146, 0.0147, "= 0.0146"),
+        (0.01475, 0.0147, "= 0.015"),
+        (0.0002, 0.000427, "= 0.0002"),
+        (0.0006, 0.000427, "= 0.0006"),
+        (0.049999, 0.05, "= 0.049999"),
+        (1e-9, 0.05, "< 0.001"),
+    ],
+)
+def test_a_p_near_its_level_has_more_digits(p, level, told):
+    assert numbers.p_beside(p, level) == told
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6))
+def test_a_few_are_never_none_and_most_are_never_all(bad, clean):
+    text = numbers.percent(bad / (bad + clean))
+    assert (float(text.removesuffix("%")) == 0) == (bad == 0)
+    assert text != "100%"
+
+
+@given(st.integers(-(10**5), 10**5).filter(bool))
+def test_a_difference_is_never_spelled_as_none(hundred_thousandths):
+    assert float(numbers.points(hundred_thousandths / 10**5)) * hundred_thousandths > 0

@@ -284,3 +284,19 @@ def test_boots_are_called_boots():
     ]
 
     assert "; 0/320 in 8 boots)" in headline(judge(*booted))
+
+
+def test_a_p_below_its_level_with_an_interval_that_holds_zero_says_why_nothing_is_shown():
+    found = judged([4, 3, 3], [1, 0, 0])
+    assert found.word is Word.INCONCLUSIVE
+    told = " | ".join(why(found))
+    assert "p = 0.0499 is below the level 0.05" in told
+    assert "the 95% interval -17.4 to +0.04 points holds zero all the same" in told
+
+
+@given(st.lists(st.sampled_from([0, 2, 6, 12]), min_size=2, max_size=8), st.integers(2, 12))
+@settings(deadline=None, max_examples=40)
+def test_what_is_still_needed_is_never_nothing(control, runs):
+    found = judged(control, [0] * runs)
+    if found.word is Word.REDUCED:
+        assert " 0 more" not in headline(found) + " ".join(what_next(found))
