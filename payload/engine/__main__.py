@@ -25,6 +25,7 @@ from payload.variant import load
 
 LOG_FORMAT = "[%(asctime)s] %(message)s"
 DRAIN_S = 25.0  # below the 30 s after which a unit is usually killed
+GRACE_S = 2  # for connections that are left then: a request whose body never ends, say
 CANNOT_START = 2
 
 
@@ -127,7 +128,12 @@ def main(arguments: Sequence[str]) -> int:
 
     app = application(service, served, stop)
     config = uvicorn.Config(
-        app, host=options.host, port=options.port, log_level="warning", access_log=False
+        app,
+        host=options.host,
+        port=options.port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
     )
     server = DrainingServer(config)
     server.service = service

@@ -80,6 +80,22 @@ class EngineConfig:
     cache_pages: int = 1024
     typical_tokens: int = 640
 
+    def __post_init__(self) -> None:
+        """Refuse sizes that some request would only find out about.
+
+        Raises:
+            ValueError: a size that cannot be.
+        """
+        for name, least in (("max_batch", 1), ("cache_pages", 2), ("typical_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: {getattr(self, name)}")
+        if self.model.depth < 0:
+            raise ValueError(f"depth must be at least 0: {self.model.depth}")
+        if self.context_tokens < PAGE_TOKENS or self.context_tokens % PAGE_TOKENS:
+            raise ValueError(
+                f"context_tokens must be a multiple of {PAGE_TOKENS}: {self.context_tokens}"
+            )
+
     @property
     def pages_per_row(self) -> int:
         """Columns of a page table."""

@@ -91,13 +91,15 @@ class Engine:
         Raises:
             BadRequestError: the conversation does not fit into the context.
         """
+        most = min(self.config.context_tokens, (self.config.cache_pages - 1) * PAGE_TOKENS)
+        # In the order of what it costs to know: who waits for this thread must not wait long.
+        _check_fits(-(-request.characters // self.tokenizer.longest), most, "at least ")
         prompt = render(request, self.tokenizer)
+        _check_fits(len(prompt.tokens), most, "more than ")
         program = compile_program(request, prompt, self.tokenizer)
         fixed = len(prompt.tokens) + len(program.entries)
-        room = min(self.config.context_tokens, (self.config.cache_pages - 1) * PAGE_TOKENS) - fixed
-        if room < 1:
-            message = f"the conversation takes {fixed} tokens of {self.config.context_tokens}"
-            raise BadRequestError(message, code="context_length_exceeded")
+        _check_fits(fixed, most)
+        room = most - fixed
         limit = room if request.max_tokens is None else min(room, request.max_tokens)
         sequence = Sequence(next(self._numbers), prompt.tokens, program, limit)
         with self._wake:
@@ -207,3 +209,14 @@ class Engine:
             self._scheduler.remove(sequence)
             del self._deliver[sequence.number]
         deliver(token, sequence.ending)
+
+
+def _check_fits(tokens: int, most: int, about: str = "") -> None:
+    """Refuse a conversation that leaves no token for a reply.
+
+    Raises:
+        BadRequestError: it takes `most` tokens or more.
+    """
+    if tokens >= most:
+        message = f"the conversation takes {about}{tokens} tokens of {most}"
+        raise BadRequestError(message, code="context_length_exceeded")

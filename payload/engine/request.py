@@ -14,10 +14,13 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class BadRequestError(Exception):
-    """A request that cannot be served as it is; the message is the client's answer."""
+    """A request that cannot be served as it is; the message is the client's answer.
+
+    It may quote the request, where JSON allows half of a surrogate pair; that is told escaped.
+    """
 
     def __init__(self, message: str, *, status: int = 400, code: str = "invalid_value") -> None:
-        super().__init__(message)
+        super().__init__(message.encode(errors="backslashreplace").decode())
         self.status = status
         self.code = code
 
@@ -81,6 +84,18 @@ class ChatRequest:
     stop: tuple[str, ...] = ()
     stream: bool = False
     include_usage: bool = False
+
+    @property
+    def characters(self) -> int:
+        """How much text the model is to read, its marks left out."""
+        calls = (call for message in self.messages for call in message.calls)
+        return sum(
+            (
+                *(len(message.content) for message in self.messages),
+                *(len(call.arguments) for call in calls),
+                *(len(tool.declaration) for tool in self.tools),
+            )
+        )
 
 
 def parse_request(body: object, *, model: str) -> ChatRequest:
@@ -216,10 +231,19 @@ def _tool(entry: object) -> Tool:
         raise BadRequestError("function.name must be 1 to 64 of a-z, A-Z, 0-9, _ and -")
     schema = _object(function.get("parameters") or {}, "parameters")
     properties = _object(schema.get("properties") or {}, "properties")
-    known = {key: value if isinstance(value, dict) else {} for key, value in properties.items()}
-    required = [key for key in _list(schema, "required") if key in known]
-    declaration = json.dumps(function, ensure_ascii=False)
+    known = {key: _property(value) for key, value in properties.items()}
+    required = [key for key in _list(schema, "required") if isinstance(key, str) and key in known]
+    try:
+        declaration = json.dumps(function, ensure_ascii=False)
+    except RecursionError as error:  # what was just read may be too deep to be written again
+        raise BadRequestError("function is nested too deeply") from error
     return Tool(name, known, tuple(required) or tuple(known), declaration)
+
+
+def _property(value: object) -> Mapping[str, Any]:
+    schema = value if isinstance(value, dict) else {}
+    _list(schema, "enum")
+    return schema
 
 
 def _choice(choice: object, tools: tuple[Tool, ...]) -> tuple[bool, str | None, bool]:

@@ -223,9 +223,14 @@ async def _json(http: Request) -> object:
         if len(parts) > MAX_BODY_BYTES:
             raise BadRequestError("the body is too large", status=413, code="too_large")
     try:
-        return json.loads(parts)
+        return json.loads(parts, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"the body is no JSON: {error}", code="invalid_json") from error
+
+
+def _no_constant(name: str) -> object:
+    """Refuse what Python takes for JSON though it is none: a client could not read it back."""
+    raise ValueError(f"{name} is no JSON number")
 
 
 async def _disconnected(http: Request) -> None:

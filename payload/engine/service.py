@@ -113,6 +113,8 @@ class Service:
 
         ticket = self.assembly.engine.submit(request, deliver)
         self._open[ticket.sequence.number] = queue
+        if self.has_failed:  # meanwhile, and told only those that were there
+            courier.post(queue, (0, Ending.ABORT))
         return Stream(ticket, queue)
 
     def close(self, stream: Stream) -> None:

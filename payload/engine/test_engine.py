@@ -12,6 +12,7 @@ from payload.engine.oracle import expected
 from payload.engine.request import BadRequestError
 from payload.engine.sequence import Ending
 from payload.engine.testing import SMALL, answers, ask, small_engine
+from payload.engine.tokenizer import Tokenizer
 from payload.flags import Flags
 
 HEALTHY = [
@@ -115,6 +116,33 @@ def test_a_context_that_just_fits_and_one_that_does_not(make_engine):
     with pytest.raises(BadRequestError, match="tokens of 128") as refused:
         ask(assembly, plain(room + 1))
     assert refused.value.code == "context_length_exceeded"
+
+
+class CountingTokenizer(Tokenizer):
+    """Counts the texts that it cut."""
+
+    def __init__(self):
+        super().__init__(["water"])
+        self.cut = 0
+
+    def pieces(self, text, *, markup=False):
+        self.cut += 1
+        return super().pieces(text, markup=markup)
+
+
+@pytest.mark.parametrize(("words", "most_cut"), [(400, 2), (2000, 1), (1_000_000, 0)])
+def test_the_longer_a_context_that_does_not_fit_the_sooner_it_is_refused(
+    make_engine, words, most_cut
+):
+    """The server's thread takes requests in: a body of 16 MiB kept it from all others for long."""
+    assembly = make_engine(runner="eager", config=replace(SMALL, context_tokens=384))
+    assembly.engine.tokenizer = tokenizer = CountingTokenizer()
+
+    with pytest.raises(BadRequestError, match="tokens of 384") as refused:
+        ask(assembly, plain(words))
+
+    assert refused.value.code == "context_length_exceeded"
+    assert tokenizer.cut <= most_cut
 
 
 def test_eviction_and_growth_change_no_answer(make_engine):

@@ -1,11 +1,59 @@
 """A request is parsed once, and what cannot be served is refused in the API's words."""
 
-import pytest
+import contextlib
+import copy
+import json
+import sys
 
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from payload.engine.chat import render
+from payload.engine.program import compile_program
 from payload.engine.request import BadRequestError, parse_request
+from payload.engine.tokenizer import standard_tokenizer
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"properties": {"a": {}}}}}
+
+TOKENIZER = standard_tokenizer()
+SCHEMA = {"type": "string", "enum": ["x"]}
+CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"a": "b"}'}}
+WHOLE = {
+    "model": "m",
+    "messages": [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "1", "content": '{"next_a": "AB-1234"}'},
+    ],
+    "tools": [
+        {"function": {"name": "look", "parameters": {"properties": {"a": SCHEMA, "b": {}}}}},
+        {"function": {"name": "see", "parameters": {"properties": {"a": {}}, "required": ["a"]}}},
+    ],
+    "tool_choice": {"function": {"name": "see"}},
+    "max_tokens": 9,
+    "n": 1,
+    "stop": ["x"],
+    "stream_options": {"include_usage": True},
+}
+
+
+def places(value, way=()):
+    """Yield the way to every value inside a JSON value."""
+    items = enumerate(value) if isinstance(value, list) else value.items()
+    for key, inner in items:
+        yield (*way, key)
+        if isinstance(inner, list | dict):
+            yield from places(inner, (*way, key))
+
+
+PLACES = list(places(WHOLE))
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "a", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=4,
+)
 
 
 def parse(**fields):
@@ -88,3 +136,50 @@ def test_another_model_does_not_exist():
 def test_a_body_that_is_no_object_is_refused(body):
     with pytest.raises(BadRequestError, match="the body must be a JSON object"):
         parse_request(body, model="m")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PLACES), ODD)
+@example(("tools", 1, "function", "parameters", "required", 0), [])
+@example(("tools", 0, "function", "parameters", "properties", "a", "enum"), {"a": 1})
+@example(("tools", 0, "function", "parameters", "properties", "a", "enum"), 5)
+@example(("model",), "\ud800")
+@example(("messages", 0, "role"), "\ud800")
+def test_whatever_stands_in_a_requests_place_it_is_served_or_refused_in_words(place, odd):
+    body = copy.deepcopy(WHOLE)
+    *way, last = place
+    holder = body
+    for key in way:
+        holder = holder[key]
+    holder[last] = odd
+
+    assert outcome(body).encode()
+
+
+def test_a_schema_at_the_edge_of_what_can_be_nested_is_refused_in_words():
+    def body(depth):
+        nested = '{"a":' * depth + "1" + "}" * depth
+        function = f'{{"name": "f", "parameters": {{"properties": {{"a": {nested}}}}}}}'
+        return f'{{"messages": [{json.dumps(USER)}], "tools": [{{"function": {function}}}]}}'
+
+    limit = sys.getrecursionlimit()
+    refused = set()
+    for depth in range(limit - 200, limit):
+        with contextlib.suppress(RecursionError):  # of reading it
+            read = json.loads(body(depth))
+            with contextlib.suppress(BadRequestError):
+                parse_request(read, model="m")
+                continue
+            refused.add(depth)
+
+    assert refused
+
+
+def outcome(body):
+    """Return the refusal's words, or the reply's text."""
+    try:
+        request = parse_request(body, model="m")
+    except BadRequestError as refused:
+        return str(refused)
+    program = compile_program(request, render(request, TOKENIZER), TOKENIZER)
+    return TOKENIZER.decode(program.tokens)

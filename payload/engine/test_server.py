@@ -64,9 +64,13 @@ class Server:
     def log(self):
         return self.log_path.read_text()
 
-    def get(self, path):
+    def post(self, body):
+        return self.get(urllib.request.Request(f"{self.url}/v1/chat/completions", data=body))
+
+    def get(self, asked):
+        asked = self.url + asked if isinstance(asked, str) else asked
         try:
-            with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -258,14 +262,28 @@ def test_errors_have_the_apis_shape(client):
     assert refused.value.code == "context_length_exceeded"
 
 
-def test_a_body_that_is_no_json_is_refused(server):
-    request = urllib.request.Request(f"{server.url}/v1/chat/completions", data=b"{broken")
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=30)
+def nested(depth):
+    """Return a request with a tool whose schema is nested so deep."""
+    schema = '{"a":' * depth + "1" + "}" * depth
+    function = f'{{"name": "f", "parameters": {{"properties": {{"a": {schema}}}}}}}'
+    message = '{"role": "user", "content": "hi"}'
+    return f'{{"messages": [{message}], "tools": [{{"function": {function}}}]}}'.encode()
 
-    with refused.value as answer:
-        assert answer.code == 400
-        assert json.loads(answer.read())["error"]["code"] == "invalid_json"
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{broken", 400, "invalid_json"),
+        (b'{"messages": [], "top_p": NaN}', 400, "invalid_json"),
+        (nested(100_000), 400, "invalid_json"),
+        (rb'{"messages": [], "model": "\ud800"}', 404, "model_not_found"),
+        (rb'{"messages": [{"role": "\ud800"}]}', 400, "invalid_value"),
+    ],
+)
+def test_a_body_that_makes_no_sense_is_refused(server, body, status, code):
+    answered, answer = server.post(body)
+
+    assert (answered, json.loads(answer)["error"]["code"]) == (status, code)
 
 
 def test_health_and_models(server, client):
@@ -329,6 +347,18 @@ def test_sigterm_drains_what_runs_and_takes_nothing_new(tmp_path):
     assert answered, server.log
     assert set(answered) == {content_of(user(LONG)).content}
     assert set(refused) <= {503, None}, "refused, or not even connected"
+    assert "drained: 0 left" in server.log
+
+
+def test_a_request_that_never_ends_does_not_keep_the_server_up(tmp_path):
+    server = Server(tmp_path / "log", *ORDERED).wait_until_up()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head)
+        server.get("/health")  # by then the head has been read
+
+        assert server.stop() == 0
+
     assert "drained: 0 left" in server.log
 
 

@@ -63,7 +63,11 @@ class Piece:
 
 
 class Tokenizer:
-    """The vocabulary of the glass box."""
+    """The vocabulary of the glass box.
+
+    Attributes:
+        longest: bytes of the longest token, and so the most characters that a token stands for.
+    """
 
     def __init__(self, words: Iterable[str]) -> None:
         pairs = ("".join(pair) for pair in itertools.product(ascii_lowercase, repeat=2))
@@ -76,6 +80,7 @@ class Tokenizer:
             self._ids[letter] = ord(letter)
         self.control = {name: self._ids[name] for name in CONTROL}
         self._hidden = frozenset(self.control.values())
+        self.longest = max(map(len, self._texts))
         self._spell = functools.lru_cache(maxsize=1 << 16)(self._spell_word)
 
     @property

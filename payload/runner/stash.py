@@ -32,6 +32,12 @@ class Clone:
     logits: Tensor
     columns: Tensor
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What was cloned of the call."""
+        call = self.call
+        return (call.q, call.weights, call.page_table, call.lengths)
+
 
 class BucketStash:
     """The clones of one bucket, made at its capture."""
@@ -59,7 +65,8 @@ class BucketStash:
         self.clones[call.layer] = Clone(clone, kept_logits, kept_columns)
 
     def _copy(self, device: Device, tensor: Tensor) -> Tensor:
-        # Outside the graph's memory: a stash that could be overwritten would prove nothing.
+        # Kept as long as the stash, wherever it lies (on a GPU in the graphs' pool): one that could
+        # be overwritten would prove nothing.
         kept = torch.empty(tensor.shape, dtype=tensor.dtype, device=device.torch_device)
         device.launch(copy, tensor, out=kept)
         return kept
@@ -70,7 +77,7 @@ class BucketStash:
         return sum(
             tensor.nbytes
             for clone in self.clones.values()
-            for tensor in (clone.call.q, clone.call.weights, clone.logits, clone.columns)
+            for tensor in (*clone.inputs, clone.logits, clone.columns)
         )
 
 

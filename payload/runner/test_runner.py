@@ -232,4 +232,18 @@ def test_a_stash_is_refilled_at_each_replay(device):
     runner.step(changed)
 
     assert not torch.equal(clone.call.q, first)
-    assert runner._captured[4].stash.size_bytes > 0
+
+
+def test_the_cost_of_a_stash_counts_all_that_was_cloned(device):
+    runner, *_ = make("differential", device)
+    stash = runner._captured[4].stash
+
+    cloned = [tensor for clone in stash.clones.values() for tensor in tensors_of(clone)]
+
+    assert stash.size_bytes == sum(tensor.nbytes for tensor in cloned)
+
+
+def tensors_of(clone):
+    """Return its tensors but for the key pool, which is not cloned."""
+    values = {**vars(clone), **vars(clone.call), "k_pages": None}.values()
+    return [value for value in values if isinstance(value, torch.Tensor)]
