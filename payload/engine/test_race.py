@@ -109,16 +109,25 @@ def ascending_columns(monkeypatch):
 
 @pytest.mark.usefixtures("ascending_columns")
 def test_the_window_is_there_also_where_what_a_layer_looks_for_stands_last():
-    """A tool call's values are at the end of a long context: the last columns of their row."""
+    """A tool call's values are at the end of a long context: the last columns of their row.
+
+    Two lengths a query cover row 0 and few columns of row 1, in the bucket of the story's sessions
+    and in the largest; whoever is in row 0 ends there, once in each round.
+    """
     device = ScheduledDevice(main_before("to_slots"))
     shape = replace(CONFIG.model, norm_groups=2)
-    config = replace(CONFIG, model=shape, max_batch=32, cache_pages=400)
+    config = replace(CONFIG, model=shape, max_batch=44, cache_pages=600)
     assembly = small_engine(indexer="persistent_logits", config=config, device=device)
 
-    counts = Trial(assembly, sessions=32, rounds=1, words=200, seed=1).run()
+    trial = Trial(assembly, sessions=40, rounds=3, words=200, seed=1)
+    trial.run()
 
     device.close()
-    assert counts["corrupt"] == 1
+    assert [session.round for session in trial.sessions if session.wrong] == [1, 2, 3]
+    for bucket in (40, 44):
+        graph = assembly.runner._captured[bucket].graph
+        shared = {hazard.shared_bytes for hazard in hazards(graph) if hazard.main.is_write}
+        assert shared == {bucket * 2 * 4}
 
 
 def test_one_row_is_never_wrong_because_its_blocks_fit_elsewhere(make_engine):
