@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import grp
 import hashlib
 import os
@@ -124,8 +125,11 @@ def _group(gid: int) -> str:
 def _unit_state(edges: Edges, unit: str) -> UnitState:
     try:
         properties = edges.systemctl.show(unit)
+        given = edges.systemctl.run("show-environment")
     except SystemctlMissing as error:
         return UnitState(unit, {}, problem=str(error))
+    if given.exit_code == 0:
+        properties["ManagerEnvironment"] = given.output
     sources = tuple(path_state(PathQuery(path, content=True)) for path in _sources(properties))
     return UnitState(unit, properties, sources)
 
@@ -136,7 +140,8 @@ def _sources(properties: Mapping[str, str]) -> Iterator[str]:
         yield properties["FragmentPath"]
     yield from properties.get("DropInPaths", "").split()
     for line in properties.get("EnvironmentFiles", "").splitlines():
-        yield line.rpartition(" (ignore_errors=")[0] or line
+        path = line.rpartition(" (ignore_errors=")[0] or line
+        yield from sorted(glob.glob(path)) or [path]
 
 
 def _facts(edges: Edges, interpreters: tuple[str, ...]) -> HostFacts:

@@ -9,6 +9,20 @@ from pathlib import Path
 from fleetctl.errors import InputError
 
 
+def read_file(path: Path) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        InputError: it can't be read, or is a pipe or a device, which may never end.
+    """
+    if path.exists() and not path.is_file():
+        raise _unreadable(path, "it is no regular file")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, _said(error)) from error
+
+
 def replace_file(path: Path, old: bytes | None, new: bytes) -> None:
     """Replace a file's content atomically, keeping mode, owner and extended attributes.
 
@@ -21,13 +35,17 @@ def replace_file(path: Path, old: bytes | None, new: bytes) -> None:
         new: the content to write.
 
     Raises:
-        InputError: the file is no longer what the edit was made for, or can't be written.
+        InputError: the file is no longer what the edit was made for, has other names, or can't
+            be written.
     """
     try:
         real = path.resolve()
         present = real.read_bytes() if real.exists() else None
         if present != old:
             raise _refused(path, "it changed while the edit was computed", "run the command again")
+        if present is not None and real.stat().st_nlink > 1:
+            why = "it has other names (hard links), which would keep the old content"
+            raise _refused(path, why, f"`find -samefile {real}` shows them")
         real.parent.mkdir(parents=True, exist_ok=True)
         _replace(real, new, like=real if present is not None else None)
     except OSError as error:
@@ -78,6 +96,10 @@ def _dress(descriptor: int, like: Path | None) -> None:
     os.fchmod(descriptor, before.st_mode & 0o7777)
     for attribute in os.listxattr(like):
         os.setxattr(descriptor, attribute, os.getxattr(like, attribute))
+
+
+def _unreadable(path: Path, why: str) -> InputError:
+    return InputError(f"{path} can't be read", why=why, next_step="name a script or an env file")
 
 
 def _said(error: OSError) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fleetctl.environment.shell.analysis import MANAGER_GIVES
 from fleetctl.environment.shell.dataflow import HOLE, Means, Variable, Write
 from fleetctl.environment.shell.parser import Parser
 from fleetctl.environment.sources import (
@@ -16,7 +17,7 @@ from fleetctl.environment.sources import (
     scripts_of,
     understand,
 )
-from fleetctl.environment.systemd.unit import Setting
+from fleetctl.environment.systemd.unit import BY_MANAGER, Setting
 
 
 class Finding(enum.Enum):
@@ -121,7 +122,8 @@ def flag_names(sources: Sources, parser: Parser) -> tuple[str, ...]:
 
 
 def _all_names(understood: Understood) -> set[str]:
-    names = set(understood.service.settings) if understood.service else set()
+    settings = understood.service.settings if understood.service else {}
+    names = {n for n, s in settings.items() if n not in MANAGER_GIVES or s[-1].how != BY_MANAGER}
     analysis = understood.seen.analysis
     if analysis is not None:
         for launch in analysis.launches:
@@ -230,7 +232,9 @@ def _overrides(
         yield Noted(Finding.SCRIPT, what, first.path, first.line)
     if not script_wins and len(settings) > 1:
         last = settings[-1]
-        what = f"{last.how} overrides {settings[-2].how} in {settings[-2].path}:{settings[-2].line}"
+        beaten = settings[-2]
+        where = f" in {beaten.path}:{beaten.line}" if beaten.path else ""
+        what = f"{last.how} overrides {beaten.how}{where}"
         yield Noted(Finding.UNIT, what, last.path, last.line)
     elif not script_wins and settings and script_loses:
         last = settings[-1]

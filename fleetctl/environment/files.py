@@ -54,12 +54,12 @@ class DiskFiles:
     root: Path
 
     def entry(self, path: str) -> bytes | Link | None:
-        """Read a file or a link."""
+        """Read a file or a link; a pipe or a device, which may never end, is neither."""
         at = self.root / path.lstrip("/")
         try:
             if at.is_symlink():
                 return Link(str(at.readlink()))
-            return at.read_bytes()
+            return at.read_bytes() if at.is_file() else None
         except OSError:
             return None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.environment.disk import remove_file, replace_file
+from fleetctl.environment.disk import read_file, remove_file, replace_file
 from fleetctl.environment.files import DiskFiles
 from fleetctl.environment.shell.edit import Context, edit_script, starts_server
 from fleetctl.environment.shell.parser import Parser, system_parser
@@ -14,7 +14,7 @@ from fleetctl.environment.systemd.edit import edit_service
 from fleetctl.environment.systemd.envfile import edit_env_file, is_env_file
 from fleetctl.environment.systemd.exec_line import FileLibrary
 from fleetctl.environment.systemd.unit import Manager
-from fleetctl.errors import EditRefused, InputError
+from fleetctl.errors import EditRefused
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,7 @@ def edit_local_file(path: Path, edits: Mapping[str, str | None]) -> tuple[LocalE
         InputError: the file can't be read.
         EditRefused: the edit can't be exact.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path} can't be read",
-            why=error.strerror or str(error),
-            next_step="name a script or an env file",
-        ) from error
+    content = read_file(path)
     if path.suffix in (".service", ".conf"):
         raise EditRefused(
             f"{path} is a unit file",

@@ -91,6 +91,15 @@ def unit_entries(unit: UnitState) -> dict[str, bytes | Link]:
     return found
 
 
+def manager_of(unit: UnitState) -> Manager:
+    """Return the manager with the variables that `systemctl show-environment` says it gives."""
+    lines = unit.properties.get("ManagerEnvironment", "").splitlines()
+    pairs = [line.partition("=") for line in lines]
+    # what needs quotes is shown as $'...' and is not undone here
+    given = {n: HOLE if v.startswith("$'") else v for n, equals, v in pairs if equals}
+    return Manager(given=given)
+
+
 def wanted_files(sources: Sources, parser: Parser) -> tuple[str, ...]:
     """Return the paths that would say more: environment files, scripts, what scripts source."""
     service = sources.service()
@@ -105,6 +114,8 @@ def wanted_files(sources: Sources, parser: Parser) -> tuple[str, ...]:
             wanted.append(start.script)
     for path, content in scripts_of(sources):
         wanted += _opened(path, content, sources, parser)
+    seen = understand(sources, parser).seen.analysis
+    wanted += seen.opened if seen is not None else ()
     known = (path for path in wanted if path.startswith("/") and HOLE not in path)
     return tuple(p for p in dict.fromkeys(known) if read(sources.tree(), p) is None)
 

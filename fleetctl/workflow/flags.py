@@ -12,6 +12,7 @@ from fleetctl.environment.sources import (
     ProcessEnvironment,
     Sources,
     entries_of,
+    manager_of,
     unit_entries,
     wanted_files,
 )
@@ -45,7 +46,8 @@ def flag_goals(
 
 def sources_of(host: Reached, unit: UnitState) -> Sources:
     """Return everything that makes the service's environment: each file, however it is reached."""
-    sources = Sources(unit.unit, unit_entries(unit), tuple(host.host.serve_scripts))
+    scripts = tuple(host.host.serve_scripts)
+    sources = Sources(unit.unit, unit_entries(unit), scripts, manager_of(unit))
     asked: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         wanted = [p for p in wanted_files(sources, system_parser()) if p not in asked]

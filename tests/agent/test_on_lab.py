@@ -143,6 +143,28 @@ def test_everything_about_a_host_is_one_round_trip(host):
     assert observed.facts.interpreters[0][1].startswith("3.")
 
 
+def test_every_source_of_a_units_environment_comes_along(systemd_host):
+    """Files that a pattern names, and what the manager gives every service."""
+    unit = "told.service"
+    lines = "[Service]\\nEnvironmentFile=/etc/told/*.env\\nExecStart=/bin/true\\n"
+    systemd_host.shell(
+        f"printf '{lines}' > /etc/systemd/system/{unit}; mkdir /etc/told;"
+        "for n in 1 2; do echo A=$n > /etc/told/$n.env; done;"
+        "systemctl daemon-reload; systemctl set-environment TOLD=by-the-manager"
+    )
+    try:
+        (state,) = systemd_host.agent.observe(Query((), (unit,))).units
+    finally:
+        systemd_host.shell(
+            f"rm -r /etc/systemd/system/{unit} /etc/told; systemctl daemon-reload;"
+            "systemctl unset-environment TOLD"
+        )
+
+    found = {source.path: source.content for source in state.sources}
+    assert (found["/etc/told/1.env"], found["/etc/told/2.env"]) == (b"A=1\n", b"A=2\n")
+    assert "TOLD=by-the-manager" in state.properties["ManagerEnvironment"].splitlines()
+
+
 def test_flags_are_read_from_the_processes_and_nothing_else_is_sent(host):
     report = host.agent.unit(UNIT, flags=("SGLANG_DSV4_GE_DIFF", "NO_SUCH_FLAG"))
 

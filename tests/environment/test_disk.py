@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.environment.disk import remove_file, replace_file
+from fleetctl.environment.local import edit_local_file
 from fleetctl.errors import InputError
 
 
@@ -77,3 +78,31 @@ def test_a_file_that_can_not_be_written_says_so(tmp_path):
     assert caught.value.next_step
     with pytest.raises(InputError):
         remove_file(tmp_path)
+
+
+def test_a_file_with_other_names_is_left_alone_under_all_of_them(tmp_path):
+    path, other = tmp_path / "serve.sh", tmp_path / "other.sh"
+    path.write_bytes(b"a")
+    other.hardlink_to(path)
+    with pytest.raises(InputError, match="hard links"):
+        replace_file(path, b"a", b"b")
+    assert path.samefile(other)
+    assert other.read_bytes() == b"a"
+
+
+@pytest.mark.parametrize("name", ["pipe.sh", "device.sh", "directory.sh"])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(name, tmp_path):
+    os.mkfifo(tmp_path / "pipe.sh")
+    (tmp_path / "device.sh").symlink_to("/dev/zero")
+    (tmp_path / "directory.sh").mkdir()
+    with pytest.raises(InputError, match="no regular file"):
+        edit_local_file(tmp_path / name, {"A": "1"})
+
+
+def test_a_script_that_sources_a_pipe_is_edited_without_reading_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / "serve.sh"
+    path.write_text(f"export A=1\n. {tmp_path}/pipe\nexec vllm serve x\n")
+    (edit,) = edit_local_file(path, {"A": "2"})
+    assert edit.new is not None
+    assert edit.new.endswith(b"export A=2\nexec vllm serve x\n")

@@ -27,6 +27,7 @@ class Caller:
         variables: values that are known.
         complete: there are no others but those that systemd gives; else any other may be set.
         absent: names that are surely not set.
+        program: $0, "" where it is the script's full path.
         directory: the working directory, "" where unknown.
         arguments: the positional parameters, None where they are unknown.
     """
@@ -36,6 +37,7 @@ class Caller:
     directory: str = ""
     arguments: tuple[str, ...] | None = None
     absent: frozenset[str] = frozenset()
+    program: str = ""
 
 
 MANAGER_GIVES = frozenset(
@@ -149,7 +151,7 @@ def _analysed(
         library=library,
         reading=Reading(script, "", Inside.SCRIPT),
         path=path,
-        program=path or HOLE,
+        program=caller.program or path or HOLE,
         begun_in=caller.directory or HOLE,
         is_sh=interpreter_of(content) == "sh",
         last_pipe=b"lastpipe" in content,

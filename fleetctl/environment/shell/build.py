@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fleetctl.environment.shell.parser import Parser
+from fleetctl.environment.shell.parser import Parser, comment_spans
 from fleetctl.environment.shell.tree import (
     Arithmetic,
     Assignment,
@@ -60,23 +60,10 @@ def parse(content: bytes, parser: Parser, *, base: int = 0) -> Script:
     root = parser.tree(content)
     builder = _Builder(content, base)
     comments = tuple(
-        Comment(offset + base, text_of(text)) for offset, text in sorted(_comments(root, content))
+        Comment(start + base, text_of(content[start + 1 : end]))
+        for start, end in sorted(comment_spans(root))
     )
     return Script(content=content, body=builder.statements(root), comments=comments)
-
-
-def _comments(root: object, content: bytes) -> Iterator[tuple[int, bytes]]:
-    pending: list[object] = [root]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, list):
-            pending.extend(node)
-        elif isinstance(node, dict):
-            if "Hash" in node and "Text" in node:
-                start = node["Hash"]["Offset"]
-                yield start, content[start + 1 : node["End"]["Offset"]]
-            else:
-                pending.extend(v for v in node.values() if isinstance(v, dict | list))
 
 
 class _Builder:

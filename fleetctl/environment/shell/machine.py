@@ -368,7 +368,7 @@ class MachineScope:
 
     def script_path(self) -> str:
         """Return the path of the text at hand, as far as it is known."""
-        return self.machine.reading.path or self.machine.path or HOLE
+        return self.machine.reading.path or self.machine.program
 
     def directory(self) -> str:
         """Return the working directory; the one that a shell begins in has no links in its name."""
@@ -377,7 +377,7 @@ class MachineScope:
 
     def real(self, path: str) -> str:
         """Follow the links of the script itself, and of the directories it lies in."""
-        for own in (self.script_path(), self.program()):
+        for own in (self.script_path(), self.machine.path):
             real = self.machine.library.real(own)
             if real is not None and (path == own or (real == own and _is_below(own, path))):
                 return real if path == own else path

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -79,13 +80,21 @@ class SystemParser:
     bash: str = "bash"
 
     def tree(self, content: bytes) -> JsonTree:
-        """Return shfmt's tree; array words that begin with a bracket are masked for it."""
+        """Return shfmt's tree; what shfmt reads otherwise than bash is masked for it.
+
+        These are array words that begin with a bracket, and a backslash that ends a comment.
+        """
         masked = bytearray(_UNLIKE_SHFMT.sub(ORDINARY, content))
         for _ in range(_MOST_BRACKETS):
             done = _run((self.shfmt, "-ln=bash", "--to-json"), bytes(masked))
             if done.returncode == 0:
                 parsed: JsonTree = json.loads(done.stdout)
-                return parsed
+                continued = _continued_comments(parsed, masked)
+                if not continued:
+                    return parsed
+                for offset in continued:
+                    masked[offset : offset + 1] = ORDINARY
+                continue
             line, column, complaint = _located(done.stderr.decode("utf-8", "replace"))
             offset = _offset(masked, line, column)
             if _BRACKET not in complaint or masked[offset : offset + 1] != b"[":
@@ -146,6 +155,31 @@ def _run(command: tuple[str, ...], content: bytes) -> subprocess.CompletedProces
         )
     except subprocess.TimeoutExpired as error:
         raise ScriptRejected(0, f"{command[0]} took longer than {_DEADLINE_S:.0f} s") from error
+
+
+def _continued_comments(tree: JsonTree, content: bytearray) -> list[int]:
+    """Return the backslashes at the ends of comments, where shfmt, unlike bash, reads on."""
+    found = []
+    for start, _ in comment_spans(tree):
+        newline = content.find(b"\n", start)
+        last = (newline if newline >= 0 else len(content)) - 1
+        if content[last : last + 1] == b"\\":
+            found.append(last)
+    return found
+
+
+def comment_spans(root: object) -> Iterator[tuple[int, int]]:
+    """Yield where the comments of a tree begin and end."""
+    pending: list[object] = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending.extend(node)
+        elif isinstance(node, dict):
+            if "Hash" in node and "Text" in node:
+                yield node["Hash"]["Offset"], node["End"]["Offset"]
+            else:
+                pending.extend(v for v in node.values() if isinstance(v, dict | list))
 
 
 def _located(message: str) -> tuple[int, int, str]:

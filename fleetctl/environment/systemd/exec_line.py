@@ -6,9 +6,10 @@ command lines (`launches`) serves both.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetctl.environment.files import Files, read, resolved
 from fleetctl.environment.shell.analysis import (
@@ -44,6 +45,7 @@ class Start:
         line: its line there.
         command: how it starts the server; None for a program of which nothing is known.
         script: path of the shell script it runs, "" where it runs none.
+        program: how the command names the script.
         arguments: what the script gets.
         directory: the working directory.
     """
@@ -53,6 +55,7 @@ class Start:
     line: int
     command: CommandLine | None
     script: str
+    program: str
     arguments: tuple[str, ...] | None
     directory: str
 
@@ -82,16 +85,23 @@ def start_of(files: Files, service: Service, manager: Manager) -> Start | None:
     entry, path = service.starts[-1]
     fields = _fields(entry.value, service.unit, manager)
     command = read_command(fields) if fields else None
-    script, arguments = _script(files, fields, command)
+    program, arguments = _script(files, fields, command)
+    directory = service.directory or (manager.home or "/")
     return Start(
         value=entry.value,
         path=path,
         line=entry.line,
         command=command,
-        script=script,
+        script=program if program.startswith((HOLE, "/")) else _below(directory, program),
+        program=program,
         arguments=arguments,
-        directory=service.directory or (manager.home or "/"),
+        directory=directory,
     )
+
+
+def _below(directory: str, program: str) -> str:
+    """Return the full path of a script that is named from the working directory."""
+    return posixpath.normpath(f"{directory}/{program}") if program and directory[0] == "/" else ""
 
 
 def _fields(value: str, unit: str, manager: Manager) -> list[Field]:
@@ -157,8 +167,10 @@ class View:
             joined = seen[0]
             for other in seen[1:]:
                 joined = joined.join(other)
-            return joined
-        if re.search(rf"\b{re.escape(name)}\b", self.script_text):
+            handled = name in self.analysis.asynchronous
+            return replace(joined, value=HOLE, exported=None) if handled else joined
+        unknown = self.analysis is not None and self.opaque
+        if unknown or re.search(rf"\b{re.escape(name)}\b", self.script_text):
             write = Write(name, Means.UNKNOWN, self.opaque or "the script", "", 0, 0, HOLE)
             return Variable(HOLE, exported=None, writers=frozenset({write}))
         found = variable_of_command(self.start, self.environment, name)
@@ -207,7 +219,9 @@ def view(
         )
     except (ScriptRejected, EditRefused) as error:
         return View(start, environment, None, text, str(error), absent)
-    return View(start, environment, found, text, "", absent)
+    unknown = next((p for p in found.opened if HOLE in p or read(files, p) is None), "")
+    opaque = f"{unknown.replace(HOLE, '…')} is not known" if unknown and not found.launches else ""
+    return View(start, environment, found, text, opaque, absent)
 
 
 def caller_of(
@@ -225,6 +239,7 @@ def caller_of(
         directory=start.directory,
         arguments=start.arguments,
         absent=absent,
+        program=start.program,
     )
 
 

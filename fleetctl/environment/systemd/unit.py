@@ -13,7 +13,7 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.environment.files import Files, Link, read, resolved
 from fleetctl.environment.names import is_name, is_unit_value
@@ -33,6 +33,8 @@ _USER = (
     "/usr/local/lib/systemd/user",
     "/usr/lib/systemd/user",
 )
+_CONTROL = ("/etc/systemd/system.control", "/run/systemd/system.control")
+BY_MANAGER = "systemctl set-environment"
 GENERATED = (
     "/run/systemd/generator.early",
     "/run/systemd/generator",
@@ -47,10 +49,12 @@ class Manager:
     Attributes:
         home: of the user; None for the system manager.
         variables: the manager's own environment, None where it is unknown.
+        given: what it gives every service, by `systemctl set-environment` or DefaultEnvironment=.
     """
 
     home: str | None = None
     variables: Mapping[str, str] | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_system(self) -> bool:
@@ -78,7 +82,8 @@ class Setting:
 
     Attributes:
         value: None where it takes the variable away.
-        how: `Environment=`, `EnvironmentFile=`, `PassEnvironment=` or `UnsetEnvironment=`.
+        how: `Environment=`, `EnvironmentFile=`, `PassEnvironment=`, `UnsetEnvironment=`, or
+            `BY_MANAGER`, which has no file.
     """
 
     name: str
@@ -196,7 +201,7 @@ def drop_in_directories(files: Files, unit: str, manager: Manager) -> list[str]:
     """Return where drop-ins of a unit may lie; of equal file names the first one counts."""
     found = []
     for name in _all_names(files, unit, manager):
-        for directory in manager.unit_path():
+        for directory in (*_CONTROL, *manager.unit_path()):
             found += [f"{directory}/{kind}.d" for kind in _kinds(name)]
     found += [f"{directory}/service.d" for directory in manager.unit_path()]
     return list(dict.fromkeys(found))
@@ -342,12 +347,15 @@ def _fits(name: str, pattern: str) -> bool:
 def _merged(
     files: Files, loading: _Loading, chosen: tuple[ReadFile, ...], manager: Manager
 ) -> dict[str, tuple[Setting, ...]]:
-    merged: dict[str, list[Setting]] = {}
+    merged: dict[str, list[Setting]] = {
+        name: [Setting(name, value, BY_MANAGER, "", 0)] for name, value in manager.given.items()
+    }
     for name, (path, line) in loading.passed.items():
         unknown = manager.variables is None
         value = HOLE if unknown else (manager.variables or {}).get(name)
         if value is not None:
-            merged[name] = [Setting(name, value, "PassEnvironment=", path, line)]
+            setting = Setting(name, value, "PassEnvironment=", path, line)
+            merged.setdefault(name, []).append(setting)
     for name, settings in loading.environment.items():
         merged.setdefault(name, []).extend(settings)
     for item in chosen:
