@@ -103,7 +103,7 @@ class RunFolder:
         path = self.path / name
         try:
             return json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(
                 f"run {self.run_id} has no readable {name}",
                 why=str(error),
@@ -176,7 +176,7 @@ class RunFolder:
             try:
                 facts = json.loads(line)
                 yield Event(facts.pop("at_s"), facts.pop("kind"), facts)
-            except (ValueError, KeyError, AttributeError, TypeError):
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
                 continue
 
 

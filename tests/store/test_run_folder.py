@@ -73,7 +73,19 @@ def test_run_ids_sort_by_time_and_are_safe_file_names():
     assert "/" not in ids[0]
 
 
-@pytest.mark.parametrize("foreign", ["[1]", '"x"', "7", "null", "{}", '{"at_s": 1}', "\udcff"])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "[1]",
+        '"x"',
+        "7",
+        "null",
+        "{}",
+        '{"at_s": 1}',
+        "\udcff",
+        pytest.param("[" * 99_999, id="deep"),
+    ],
+)
 def test_foreign_lines_in_the_log_are_passed_over(run, foreign):
     with (run.path / "events.jsonl").open("ab") as log:
         log.write(foreign.encode(errors="surrogateescape") + b"\n")
@@ -82,7 +94,9 @@ def test_foreign_lines_in_the_log_are_passed_over(run, foreign):
     assert [event.kind for event in run.events()] == ["planned"]
 
 
-@pytest.mark.parametrize("foreign", [b"[]", b"7", b'{"run', b"", b"\xff"])
+@pytest.mark.parametrize(
+    "foreign", [b"[]", b"7", b'{"run', b"", b"\xff", bpytest.param("[" * 99_999, id="deep")]
+)
 def test_a_damaged_head_is_a_clear_error(run, foreign):
     (run.path / "run.json").write_bytes(foreign)
 
