@@ -75,12 +75,28 @@ COMMANDS = (
     judge,
     power,
 )
+# the list of commands cuts a first sentence at 80 columns; these are whole there
+_IN_THE_LIST = {
+    run: "Run an experiment: deploy, prove, measure, restore, judge.",
+    resume: "Go on with a run whose controller ended.",
+    worker: "Measure cells that others put on a queue.",
+    bisect: "Find which of many changes raised the rate.",
+    minimize: "Find the few of many changes that are needed together.",
+    aa: "Measure the control alone, for the spread of its runs.",
+    status: "Show who works on which host, and what is changed there.",
+    unlock: "End somebody's lease by its exact id.",
+    forget: "Remove every trace of fleetctl from hosts.",
+    repro: "Run only the workload, against any server.",
+    reclassify: "Judge a stored run again, offline.",
+    judge: "Judge counts typed in by hand.",
+    power: "Say what a design can see, and what other effects need.",
+}
 for command in COMMANDS:
-    app.command()(command)
+    app.command(short_help=_IN_THE_LIST.get(command))(command)
 app.add_typer(results, name="results")
-app.add_typer(lab, name="lab")
-env.command()(show)
-app.add_typer(env, name="env")
+app.add_typer(lab, name="lab", short_help="Hosts on this machine, reached by ordinary SSH.")
+env.command(short_help="Explain each flag of a host's service.")(show)
+app.add_typer(env, name="env", short_help="Show where a host's flags come from, or edit a file.")
 
 
 def help_texts() -> dict[str, str]:

@@ -79,7 +79,7 @@ def edit(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
 
 
 env = typer.Typer(no_args_is_help=True, cls=HostOrCommand)
-env.command()(edit)
+env.command(short_help="Give a server exact flags: in a script, env file or unit.")(edit)
 
 
 @env.callback()

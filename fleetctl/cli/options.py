@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-SpecPath = Annotated[Path, typer.Argument(help="A TOML file with an experiment or a matrix.")]
+SpecPath = Annotated[Path, typer.Argument(help="A TOML file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 InventoryPath = Annotated[
     Path | None,

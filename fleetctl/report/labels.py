@@ -55,6 +55,7 @@ FAILURES = {
 }
 
 AGAIN = "repair what failed, then measure both arms again"
+QUIET = "measure when this machine is quiet, from another one, or with fewer sessions"
 
 REMEDIES = {
     "empty_arm": AGAIN,
@@ -73,8 +74,8 @@ REMEDIES = {
     "perturbing_observer": "measure again with the observer off in both arms",
     "not_exercised": "raise sessions or context until the declared trigger is reached",
     "blocked_order": 'let the arms take turns: order = "interleaved"',
-    "client_lag": "use more client processes or fewer sessions",
-    "concurrency": "use more client processes or fewer sessions",
+    "client_lag": QUIET,
+    "concurrency": QUIET,
     "drift": "find what changes over time, then measure again with the arms taking turns",
     "bracket": "find what changed between the first and the last run, then measure again",
     "hosts_disagree": "judge each host by itself",

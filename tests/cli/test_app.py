@@ -25,3 +25,16 @@ def test_the_version_is_that_of_the_installed_package_and_ends_the_program(
 def test_the_installed_version_is_the_project_s():
     project = tomli.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert version("fleetctl") == project["version"]
+
+
+@pytest.mark.parametrize("group", ["", "lab", "results", "env"])
+def test_no_sentence_in_a_list_of_commands_is_cut_on_a_screen_of_80_columns(
+    monkeypatch, capsys, group
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.argv", ["fleetctl", *filter(None, [group]), "--help"])
+
+    assert run_guarded(app) == 0
+    listed = capsys.readouterr().out.split("Commands:")[1].strip().splitlines()
+    assert len(listed) >= 2
+    assert [line for line in listed if line.endswith("...")] == []

@@ -174,7 +174,7 @@ def test_every_guard_that_failed_is_told_with_what_was_found():
     ]
     assert what_next(found) == [
         "change one thing at a time, or declare a matrix",
-        "use more client processes or fewer sessions",
+        "measure when this machine is quiet, from another one, or with fewer sessions",
     ]
 
 
