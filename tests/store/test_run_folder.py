@@ -95,7 +95,7 @@ def test_foreign_lines_in_the_log_are_passed_over(run, foreign):
 
 
 @pytest.mark.parametrize(
-    "foreign", [b"[]", b"7", b'{"run', b"", b"\xff", bpytest.param("[" * 99_999, id="deep")]
+    "foreign", [b"[]", b"7", b'{"run', b"", b"\xff", pytest.param(b"[" * 99_999, id="deep")]
 )
 def test_a_damaged_head_is_a_clear_error(run, foreign):
     (run.path / "run.json").write_bytes(foreign)
