@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -24,6 +24,7 @@ from payload.engine.service import Service, Stream
 
 HEALTH_TIMEOUT_S = 20.0
 MAX_BODY_BYTES = 16 << 20
+CLIENT_GONE = 499
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ class Api:
             stream = self._service.open(request)
         except BadRequestError as error:
             return _refusal(error)
+        except ClientDisconnect:  # in the middle of its request: nobody reads an answer
+            return Response(status_code=CLIENT_GONE)
         envelope = Envelope(f"chatcmpl-{uuid.uuid4().hex}", self._served.name, int(time.time()))
         builder = ReplyBuilder(request, self._service.assembly.engine.tokenizer)
         if request.stream:
@@ -167,7 +170,7 @@ class Api:
         try:
             await asyncio.wait((gone, reply), return_when=asyncio.FIRST_COMPLETED)
             if not reply.done():
-                return Response(status_code=499)
+                return Response(status_code=CLIENT_GONE)
             deltas, ending = reply.result()
             if ending is Ending.ABORT and not builder.is_stopped:
                 failure = BadRequestError("the engine failed", status=500, code="engine_failed")
