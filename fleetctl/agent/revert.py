@@ -230,7 +230,9 @@ class _Reverter:
         try:
             act()
         except OSError as error:
-            self._tally.problems.append(f"{what}: {error.strerror or error}")
+            other = str(error.filename or "")
+            where = f" ({other})" if other.startswith("/") and other != what else ""
+            self._tally.problems.append(f"{what}: {error.strerror or error}{where}")
         except (PathRefused, ValueError, RestartFailed, systemd.SystemctlMissing) as error:
             log = "\n".join(getattr(error, "log_lines", ()))
             self._tally.problems.append(f"{what}: {error}" + (f"\n{log}" if log else ""))

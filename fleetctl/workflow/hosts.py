@@ -114,15 +114,20 @@ def _refuse_unheld(run_id: str, found: Sequence[Answer[Status]]) -> None:
     held = {t.run_id for answer in found if answer.value for t in answer.value.transactions}
     if any(each.startswith(run_id) for each in held):
         return
-    hosts = ", ".join(answer.host for answer in found)
     raise InputError(
         f"nothing of run {run_id} is held",
-        why=f"{hosts} hold{'' if len(found) > 1 else 's'} {', '.join(sorted(held)) or 'nothing'}",
+        why="; ".join(_what_is_held(answer) for answer in found),
         next_step="name one of these runs: "
         + ", ".join(f"`fleetctl rollback {each}`" for each in sorted(held))
         if held
         else "nothing needs to be brought back; `fleetctl status` shows every host",
     )
+
+
+def _what_is_held(answer: Answer[Status]) -> str:
+    held = answer.value.transactions if answer.value else ()
+    runs = ", ".join(sorted({transaction.run_id for transaction in held}))
+    return f"{answer.host} holds {runs or 'nothing'}"
 
 
 def _refuse_living(host: str, held: Status, chosen: Sequence[HeldTransaction]) -> None:

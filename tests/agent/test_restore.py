@@ -39,6 +39,23 @@ def test_a_file_that_somebody_changed_is_left_and_everything_else_comes_back(gro
     assert after == before
 
 
+def test_a_lost_before_image_is_named_and_not_taken_for_the_file_itself(ground):
+    ground.apply()
+    objects = [path for path in ground.state.glob("objects/*") if b"FLAG=0" in path.read_bytes()]
+    (lost,) = objects
+    content = lost.read_bytes()
+    lost.unlink()
+
+    with pytest.raises(NotBack) as left:
+        ground.agent.restore(transaction="tx")
+
+    assert f"{ground.script}: No such file or directory ({lost})" in left.value.why
+    assert b"FLAG=1" in ground.script.read_bytes()
+    lost.write_bytes(content)  # somebody found it again
+    ground.agent.restore(transaction="tx")
+    assert ground.script.read_bytes() == content
+
+
 def test_a_conflict_is_over_when_force_overwrites_it(ground):
     before = ground.look()
     ground.apply()

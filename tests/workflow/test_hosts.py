@@ -80,12 +80,13 @@ def test_a_run_that_no_host_holds_is_refused_with_the_runs_that_are_held(fleet):
     assert caught.value.exit_code == 3
     for run in ("20261129-run", "20261129-run-2", "20261130-run"):
         assert f"`fleetctl rollback {run}`" in caught.value.next_step
+    assert caught.value.why == "a holds 20261129-run, 20261129-run-2; b holds 20261130-run"
 
 
 def test_a_run_is_refused_where_nothing_is_held_but_all_of_nothing_is_not(fleet):
     for agent in fleet.agents.values():
         agent.held = ()
-    with pytest.raises(InputError, match="a, b hold nothing"):
+    with pytest.raises(InputError, match="a holds nothing; b holds nothing"):
         fleet.rollback("nope")
     assert [answer.error for answer in fleet.rollback("")] == [None, None]
 
