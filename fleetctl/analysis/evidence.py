@@ -182,12 +182,13 @@ def _elimination(arms: Arms, treatment: ArmEstimate, target: float) -> Eliminati
         return Elimination(target, refuted=True)
     needed = clean_sessions_needed(target, CLAIM_ALPHA, counts.bad)
     sizes = [cluster.sessions for cluster in counts.clusters]
-    runs_left = None if counts.bad else _clean_runs_left(sizes, arms.rho_of_events, target)
+    # a single boot may be lucky as a whole, however many sessions it served
+    runs_left = max(2 - len(sizes), _clean_runs_left(sizes, arms.rho_of_events, target))
     return Elimination(
         target,
         refuted=False,
         clean_sessions_left=max(0, needed - counts.sessions),
-        clean_runs_left=runs_left,
+        clean_runs_left=None if counts.bad else runs_left,
     )
 
 

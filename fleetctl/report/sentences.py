@@ -73,6 +73,11 @@ def _how_far_from_gone(own: ArmEstimate, elimination: Elimination) -> str:
         return f"not gone: at least {percent(own.lower95)} are still bad ({ONE_SIDED})"
     if own.counts.bad:
         return f"not shown to be below {target} (at most {percent(own.upper95)}, {ONE_SIDED})"
+    if own.upper95 <= elimination.target:
+        return (
+            f"not called gone: all clean sessions are of {units(own)}, which may be lucky as a"
+            f" whole; {clean_left(elimination)} would tell"
+        )
     return (
         f"not shown to be below {target}: 0 bad says at most {percent(own.upper95)}"
         f" ({ONE_SIDED}), {clean_left(elimination)} are still needed"
@@ -268,5 +273,7 @@ def what_next(judgement: Judgement) -> list[str]:
         history = "`fleetctl aa` collects control runs whose dispersion lends power to every test"
         return [more_runs(numbers), *([] if judgement.history else [history])]
     if judgement.word is Word.REDUCED and judgement.treatment.counts.bad == 0:
-        return [f"{clean_left(numbers.elimination)} would bring the bound to the target"]
+        is_below = judgement.treatment.upper95 <= numbers.elimination.target
+        brings = "tell that it was no lucky boot" if is_below else "bring the bound to the target"
+        return [f"{clean_left(numbers.elimination)} would {brings}"]
     return []
