@@ -12,6 +12,7 @@ from payload.indexer import rows, transient
 from payload.indexer.contract import IndexerCall, IndexerParts
 from payload.runner import captured, differential, eager, ordered_streams
 from payload.runner.contract import Batch, Row, RunnerParts, StepInputs
+from payload.runner.stash import differences
 
 VARIANTS = {module.NAME: module for module in (eager, captured, differential, ordered_streams)}
 PARTS = IndexerParts(score=rows.index_logits, select=rows.select_topk)
@@ -247,3 +248,12 @@ def tensors_of(clone):
     """Return its tensors but for the key pool, which is not cloned."""
     values = {**vars(clone), **vars(clone.call), "k_pages": None}.values()
     return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def test_equal_infinities_are_no_difference_and_a_nan_is_one():
+    logits = torch.tensor([[1.0, float("inf"), float("-inf"), float("nan"), 0.0]])
+    columns = torch.tensor([[0, 1]], dtype=torch.int32)
+
+    (gap,) = differences((logits, columns), (logits.clone(), columns), torch.tensor([4]))
+
+    assert (gap.finite, gap.wild, gap.finite_sum) == (3, 1, 0)
