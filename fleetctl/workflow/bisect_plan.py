@@ -12,6 +12,7 @@ from fleetctl.spec.inventory import Inventory
 from fleetctl.workflow.bisect import AskedBisect, build_name, list_of
 from fleetctl.workflow.campaign_site import planned, reached_site
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.held import refuse_held
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.minimize import AskedMinimize, set_of
 from fleetctl.workflow.prepare import SitePlan
@@ -78,6 +79,8 @@ def plan_minimize(edges: Edges, inventory: Inventory, asked: AskedMinimize) -> S
 def _site(edges: Edges, inventory: Inventory, job: Job) -> Iterator[Site]:
     named = named_sites(inventory, job.target)[0]
     with reached_site(edges, inventory, named) as site:
+        for host in site.hosts:
+            refuse_held(host, host.agent.status())
         yield site
 
 

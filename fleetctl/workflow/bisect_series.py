@@ -69,13 +69,13 @@ class Stack:
 
     @classmethod
     def on(cls, host: Reached, contents: Iterable[Content]) -> Stack:
-        """Return the stack of a host that is as found, ready for any of these changes.
+        """Return the stack of a free host, or ours, that is as found, ready for these changes.
 
         Raises:
             DriftError: a module is not imported where it should be.
         """
         patches = tuple(patch for content in contents for patch in content.patches)
-        return cls(host, observe(host, [Arm("series", patches)]))
+        return cls(host, observe(host, [Arm("series", patches)], is_ours=True))
 
     def arm(self, name: str, contents: Iterable[Content]) -> Arm:
         """Return the arm that has these changes, in this order.

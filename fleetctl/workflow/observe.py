@@ -13,6 +13,7 @@ from fleetctl.spec.arms import Arm
 from fleetctl.transaction.code import CodeQuery, CodeReport
 from fleetctl.transaction.snapshot import Observed, PathQuery, PathState, Query, UnitState
 from fleetctl.workflow.edges import Reached
+from fleetctl.workflow.held import refuse_held
 
 # a crash loop, a failure or a start under way can be ended, but not put back
 _RESTORABLE = ("active", "inactive")
@@ -46,16 +47,24 @@ class HostView:
         return content_of(self.paths[path])
 
 
-def observe(host: Reached, arms: Iterable[Arm]) -> HostView:
+def observe(host: Reached, arms: Iterable[Arm], *, is_ours: bool = False) -> HostView:
     """Look at everything that the arms of a run could touch.
 
+    Args:
+        host: to look at.
+        arms: of the run.
+        is_ours: whether this run holds the host by now; else nobody may.
+
     Raises:
+        LeaseHeld: somebody works on the host, which explains whatever else is odd about it.
         DriftError: the unit does not exist, or a module is not imported where it should be.
         HostError: the host could not be asked.
     """
     wanted = tuple(arms)
     scripts = tuple(PathQuery(path, content=True) for path in host.host.serve_scripts)
     first = host.agent.observe(Query(scripts, (host.host.unit,), (host.host.python,)))
+    if not is_ours:
+        refuse_held(host, first.status)
     _check_unit(host, first.units[0])
     code = host.agent.code(code_query(host, wanted))
     targets = sorted(

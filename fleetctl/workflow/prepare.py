@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fleetctl.environment.sources import Sources
-from fleetctl.errors import EditRefused, InputError, LeaseHeld
+from fleetctl.errors import EditRefused, InputError
 from fleetctl.plan.desired import FileGoal
 from fleetctl.plan.diff import whole_plan
 from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
@@ -118,7 +118,6 @@ def plan_site(site: Site, arms: Sequence[Arm], ready: Ready) -> SitePlan:
 
 def _plan_host(host: Reached, arms: Sequence[Arm], ready: Ready) -> HostPlan:
     view = observe(host, arms)
-    _refuse_held(host, view)
     maker = _GoalMaker(host, view, sources_of(host, view.unit))
     own = maker.caches(arms)
     goals = {arm.name: maker.goals(arm, own[arm.name].flags) for arm in arms}
@@ -178,19 +177,6 @@ class _GoalMaker:
 
 def _content(state: PathState) -> bytes | None:
     return state.content if state.kind == "file" else None
-
-
-def _refuse_held(host: Reached, view: HostView) -> None:
-    for held in view.observed.status.leases:
-        lease = held.lease
-        if lease.unit == host.host.unit and held.expires_in_s > 0:
-            raise LeaseHeld(
-                f"{host.name} is held by {lease.holder}",
-                why=f"run {lease.run_id} ({lease.purpose}) holds {lease.unit} "
-                f"for {held.expires_in_s:.0f} s more",
-                next_step=f"`fleetctl resume {lease.run_id}` if that run is yours and ended; "
-                f"else wait, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}`",
-            )
 
 
 def unit_warnings(properties: Mapping[str, str], serving: Collection[int]) -> tuple[str, ...]:

@@ -4,11 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.errors import InputError, LeaseHeld
+from fleetctl.errors import InputError
 from fleetctl.plan.planner import Change, Plan
-from fleetctl.transaction.lease import Lease
 from fleetctl.transaction.outcome import Finding
-from fleetctl.workflow.prepare import _refuse_held, check_on_host
+from fleetctl.workflow.prepare import check_on_host
 
 BROKEN = b"export A=(\n"
 
@@ -47,17 +46,3 @@ def test_every_arm_s_version_of_a_file_is_checked_and_each_once():
 
     with pytest.raises(InputError, match=r"h refuses /s\.sh"):
         check_on_host(edges, site(host, BROKEN, b"b"))
-
-
-def test_a_held_host_offers_to_resume_the_run_before_its_lease_is_ended():
-    lease = Lease("l1", "run-7", "ana@laptop", "e", "x.service", since_s=0.0, until_s=60.0)
-    held = SimpleNamespace(lease=lease, expires_in_s=30.0)
-    view = SimpleNamespace(observed=SimpleNamespace(status=SimpleNamespace(leases=[held])))
-    host = SimpleNamespace(name="h", host=SimpleNamespace(unit="x.service"))
-
-    with pytest.raises(LeaseHeld) as caught:
-        _refuse_held(host, view)
-
-    told = caught.value.next_step
-    assert "`fleetctl resume run-7`" in told
-    assert told.index("fleetctl resume") < told.index("talk to ana@laptop") < told.index("unlock")
