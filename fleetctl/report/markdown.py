@@ -35,7 +35,7 @@ def render(report: Report) -> str:
         *(_section(table) for table in tables if table is not None),
         _headed("Why", why(judgement)),
         _headed("Next", what_next(judgement)),
-        _section(checks_table(judgement.checks)),
+        _section(checks_table(report)),
         escaped(unchecked(judgement.checks)),
         bulleted(report.notes),
     ]

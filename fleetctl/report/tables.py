@@ -150,9 +150,10 @@ def _sum(report: Report, arm: str, outcome: str) -> int:
     return sum(line.classes.get(outcome, 0) for line in report.trials if line.arm == arm)
 
 
-def checks_table(checks: Sequence[Check]) -> Table:
+def checks_table(report: Report) -> Table:
     """Return every guard that was checked, with its number."""
-    rows = tuple(_check_row(check) for check in checks if check.passed is not None)
+    checks = report.judgement.checks
+    rows = tuple(_check_row(check, report) for check in checks if check.passed is not None)
     return Table("Checks", ("", "check", "found", "allowed"), rows)
 
 
@@ -162,12 +163,21 @@ def unchecked(checks: Sequence[Check]) -> str:
     return f"not checked: {'; '.join(names)}" if names else ""
 
 
-def _check_row(check: Check) -> tuple[str, ...]:
+def _check_row(check: Check, report: Report) -> tuple[str, ...]:
     mark = "ok" if check.passed else "FAIL" if check.voids else "note"
     found = "; ".join(check.facts)
+    if check.name == "disturbed":
+        found = _trials_named(check, report) or found
     if check.value is not None:
         found = amount(check.value, check.unit)
     return (mark, LABELS[check.name], found, _allowed(check))
+
+
+def _trials_named(check: Check, report: Report) -> str:
+    """Return how many trials a check names; empty for none. Why tells the reasons."""
+    trials = [line.run.trial for line in report.trials if line.run.trial]
+    named = [name for name in trials if any(f": {name}: " in fact for fact in check.facts)]
+    return f"{len(named)} of {count(len(report.trials), 'trial')}" if named else ""
 
 
 def _allowed(check: Check) -> str:

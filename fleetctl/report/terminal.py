@@ -41,7 +41,7 @@ def render(report: Report) -> str:
         *(section(table) for table in [classes_table(report)] if table),
         headed("Why", bullets(why(judgement))),
         headed("Next", bullets(what_next(judgement))),
-        [*section(checks_table(judgement.checks)), *_not_checked(report)],
+        [*section(checks_table(report)), *_not_checked(report)],
         bullets(report.notes),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

@@ -8,7 +8,7 @@ import pytest
 from fleetctl.analysis.effective import Difference, Kind
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
 from fleetctl.report import terminal
-from fleetctl.report.tables import Table
+from fleetctl.report.tables import Table, checks_table
 from fleetctl.trial.classes import OutcomeClass
 
 
@@ -103,6 +103,23 @@ def test_checks_show_their_numbers_and_what_is_unknown_is_named(report_of):
     assert "ok treatment runs agree with each other p = 0.34 at least 0.05" in flat
     assert "lower bound of its rate 8.6% above 1%" in flat
     assert "not checked: no trial was disturbed;" in flat
+
+
+def test_the_check_of_disturbed_trials_counts_them_and_leaves_their_reasons_to_why(measured):
+    check = next(c for c in measured.judgement.checks if c.name == "disturbed")
+    twice = ("treatment: trials/2: it stalled", "treatment: trials/2: it swapped")
+    unnamed = ("a host was rebooted",)
+    found = {}
+    for facts in (("control: trials/3: the unit restarted",), twice, unnamed):
+        checks = tuple(
+            replace(c, passed=False, facts=facts) if c is check else c
+            for c in measured.judgement.checks
+        )
+        report = replace(measured, judgement=replace(measured.judgement, checks=checks))
+        rows = {row[1]: row for row in checks_table(report).rows}
+        found[facts] = rows["no trial was disturbed"][2]
+
+    assert list(found.values()) == ["1 of 4 trials", "1 of 4 trials", "a host was rebooted"]
 
 
 def test_an_empty_arm_is_shown_without_rates_or_comparison(report_of):
