@@ -146,7 +146,6 @@ def aa(
     from fleetctl.store.history import History
     from fleetctl.workflow.aa import record_of, run_aa
     from fleetctl.workflow.experiment import read
-    from fleetctl.workflow.judgement import matching_dispersion
 
     console = Console()
     asked = read(spec)
@@ -158,6 +157,9 @@ def aa(
             for record in record_of(measured):
                 history.add_aa(record)
             measured.folder.record(outside.clock.now_s(), "finished", trials=len(measured.facts))
+    # with the statistics, which take their time: the hosts are back
+    from fleetctl.workflow.judgement import matching_dispersion
+
     found = matching_dispersion(history, measured.facts)
     if as_json:
         print_json(

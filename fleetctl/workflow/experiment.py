@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetctl.analysis.design import Order, Slot, letters_of, schedule
 from fleetctl.errors import InputError
@@ -18,11 +19,13 @@ from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
 from fleetctl.workflow.job import Job, job_of
-from fleetctl.workflow.looks import ORDER, Looks
 from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.reach import reached
 from fleetctl.workflow.settling import settle_host
 from fleetctl.workflow.site import sites_of
+
+if TYPE_CHECKING:  # brings the statistics, see `_looks_at`
+    from fleetctl.workflow.looks import Looks
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,23 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
         plans = plan_all(edges, inventory, sites_of(hosts), job)
         folder = open_folder(edges, job, plans)
         slots = deal_runs(plans, asked)
-        looks = Looks(edges, folder, asked.experiment, letters_by_site(slots))
-        folder.write_json(ORDER, looks.planned)
+        looks = _looks_at(edges, folder, asked, slots)
+        looks.keep_order()
         with folder.claimed():
             measured = measure_sites(
                 edges, folder, job, plans, slots, keep="treatment" if keep else "", ending=looks
             )
     return replace(measured, facts=looks.judged)
+
+
+def _looks_at(
+    edges: Edges, folder: RunFolder, asked: Asked, slots: Mapping[str, Sequence[Slot]]
+) -> Looks:
+    # on a starved machine scipy takes half a minute: a host that is held is refused before that,
+    # and whoever can't import it hears so before any host is changed
+    from fleetctl.workflow.looks import Looks  # noqa: PLC0415 - see above
+
+    return Looks(edges, folder, asked.experiment, letters_by_site(slots))
 
 
 def letters_by_site(slots: Mapping[str, Sequence[Slot]]) -> dict[str, str]:
@@ -133,7 +146,7 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
             settle_host(edges, folder, host)
         plans = plan_all(edges, inventory, sites_of(hosts), asked.job)
         dealt = deal_runs(plans, asked)
-        looks = Looks(edges, folder, asked.experiment, letters_by_site(dealt))
+        looks = _looks_at(edges, folder, asked, dealt)
         looks.remember(done.values())
         rest = {
             site: [slot for slot in slots if (site, slot.position) not in done]

@@ -46,6 +46,10 @@ class Looks:
         """The trials that count."""
         return tuple(self.facts) if self.decided is None else self.decided
 
+    def keep_order(self) -> None:
+        """Write down the planned order, before the first trial."""
+        self.folder.write_json(ORDER, self.planned)
+
     def remember(self, facts: Iterable[TrialFacts]) -> None:
         """Take trials that were made before the controller was started again."""
         self.facts.extend(in_order(facts))
