@@ -123,7 +123,11 @@ def _clear_strays(edges: Edges) -> None:
 
 
 def _rolls_back(held: set[str], found: Transaction) -> bool:
-    return any(lease_id.startswith(f"rollback-{found.id}") for lease_id in held)
+    return any(_is_rollback_of(found, lease_id) for lease_id in held)
+
+
+def _is_rollback_of(found: Transaction, lease_id: str) -> bool:
+    return lease_id.rpartition("-")[0] == f"rollback-{found.id}"
 
 
 def end_lease(edges: Edges, lease_id: str, manner: Manner) -> Restored:
@@ -141,7 +145,7 @@ def end_lease(edges: Edges, lease_id: str, manner: Manner) -> Restored:
 
 def belongs(found: Transaction, lease_id: str) -> bool:
     """Tell whether a transaction is under a lease: its own, or that of its rollback."""
-    return found.lease_id == lease_id or lease_id.startswith(f"rollback-{found.id}")
+    return found.lease_id == lease_id or _is_rollback_of(found, lease_id)
 
 
 def drop(edges: Edges, lease_id: str) -> None:
@@ -160,9 +164,19 @@ def restore_each(edges: Edges, found: Sequence[Transaction], manner: Manner) -> 
 
 
 def guard_rollback(edges: Edges, found: Transaction) -> str:
-    """Make sure that a restore which dies half-way is finished by somebody; return the lease."""
+    """Make sure that a restore which dies half-way is finished by somebody; return the lease.
+
+    The lock is held, so a lease that an earlier restore of the same run left is nobody's at work.
+
+    Raises:
+        LeaseTaken: another run holds the unit.
+    """
     if found.lease_id and edges.leases.get(found.lease_id) is not None:
         return found.lease_id
+    held = edges.leases.all()
+    for record in held:
+        if _is_rollback_of(found, record.lease.id):
+            return record.lease.id
     lease = found.opened.lease if found.opened else None
     request = LeaseRequest(
         id=f"rollback-{found.id}-{secrets.token_hex(4)}",
@@ -172,8 +186,9 @@ def guard_rollback(edges: Edges, found: Transaction) -> str:
         unit=lease.unit if lease else "",
         length_s=ROLLBACK_LEASE_S,
     )
-    for record in edges.leases.all():
-        if record.lease.unit == request.unit:
+    for record in held:
+        is_ours = (record.lease.holder, record.lease.run_id) == (request.holder, request.run_id)
+        if record.lease.unit == request.unit and not is_ours:
             raise taken(record)
     _armed(edges, request)
     return request.id

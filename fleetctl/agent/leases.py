@@ -169,7 +169,8 @@ class Leases:
         return self._folder / f"{lease_id}.ending"
 
     def _paths(self) -> Iterator[Path]:
-        return iter(sorted(path for path in self._folder.glob("*") if path.suffix in SUFFIXES))
+        found = (path for path in self._folder.glob("*") if path.suffix in SUFFIXES)
+        return iter(sorted(path for path in found if path.is_file()))  # a pipe would never end
 
 
 def _text(record: LeaseRecord) -> bytes:

@@ -20,6 +20,7 @@ from fleetctl.agent.holding import Expiry
 from fleetctl.agent.observe import observe, unit_report
 from fleetctl.agent.revert import OnConflict
 from fleetctl.agent.service_log import read_log
+from fleetctl.agent.state import check_kinds
 from fleetctl.agent.systemd import unit_pids
 from fleetctl.agent.telemetry import sample
 from fleetctl.errors import ExitCode, FleetError, InputError, InternalError
@@ -189,6 +190,7 @@ def _answer(edges: Edges, verb: str) -> int:
     try:
         request = {name: wire.decode(v, message.blobs) for name, v in message.header.items()}
         _check_names(request)
+        check_kinds(edges.state)
         value = VERBS[verb](edges, request, message.blobs)
         header: dict[str, Any] = {"answer": wire.encode(value, answered)}
         code = ExitCode.OK

@@ -13,11 +13,13 @@ STATE/                   0700
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
@@ -45,14 +47,15 @@ class StateDir:
 
     def prepare(self) -> None:
         """Make the folders, 0700, and refuse a directory that others could write to."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._own(self.path)
         for name in FOLDERS:
-            folder = self.path / name
-            folder.mkdir(mode=0o700, exist_ok=True)
-            self._own(folder)
+            self._own(self.path / name)
 
     def _own(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise _wrong_kind(folder, "directory") from None
         found = folder.lstat()
         if folder.is_symlink() or found.st_uid != os.geteuid():
             raise StateRefused(
@@ -79,7 +82,7 @@ class StateDir:
         Raises:
             Busy: another process held it all the time.
         """
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _open_lock(self.path / "lock")
         try:
             _flock(fd, clock, wait_s)
             yield
@@ -89,7 +92,7 @@ class StateDir:
     @contextmanager
     def leases_locked(self) -> Iterator[None]:
         """Hold the lock for the instant in which a lease record is read and rewritten."""
-        fd = os.open(self.path / "lease-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _open_lock(self.path / "lease-lock")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
@@ -161,6 +164,50 @@ class StateDir:
             is_ours = started_s.isdigit() and folder.is_dir()
             if is_ours and abs(clock.now_s() - float(started_s)) > STALE_S:
                 shutil.rmtree(folder)
+
+
+def _wrong_kind(path: Path, wanted: str) -> StateRefused:
+    return StateRefused(
+        f"{path} is no {wanted}",
+        why=f"fleetctl keeps a {wanted} of this name there, and something else took its place",
+        next_step=f"look at it (`ls -ld {path}`), move it away and repeat; nothing was changed",
+    )
+
+
+def _open_lock(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+            raise _wrong_kind(path, "regular file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _wrong_kind(path, "regular file")
+    return fd
+
+
+def check_kinds(state: StateDir) -> None:
+    """Refuse to go on where something in the directory is of another kind than ours.
+
+    Raises:
+        StateRefused: the first one, with its path.
+    """
+    for folder in ("objects", "leases", "transactions/*"):
+        for path in sorted(state.path.glob(f"{folder}/*")):
+            _check_kind(path, stat.S_IFREG, "regular file")
+    for path in sorted((state.path / "transactions").glob("*")):
+        _check_kind(path, stat.S_IFDIR, "directory")
+
+
+def _check_kind(path: Path, kind: int, name: str) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return  # it was tidied away just now
+    if stat.S_IFMT(found.st_mode) != kind:
+        raise _wrong_kind(path, name)
 
 
 def write_all(fd: int, content: bytes) -> None:
