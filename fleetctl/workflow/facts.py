@@ -49,6 +49,7 @@ class TrialFacts:
         foreign_load: by what the server said that somebody else asked it; None where it said
             nothing, or where nobody knows what the load's own program sent.
         sequence: how many trials of the run were begun before it; None where nobody counted.
+        program_exit: exit code of the load's own program where it reported nothing; else None.
     """
 
     trial: str
@@ -80,6 +81,7 @@ class TrialFacts:
     notes: tuple[str, ...] = field(default=())
     foreign_load: tuple[str, ...] | None = None
     sequence: int | None = None
+    program_exit: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""

@@ -96,7 +96,16 @@ def measure(
         void_because=result.invalid_because,
         foreign_load=foreign_load(result, load),
         sequence=sequence,
+        program_exit=program_exit(result),
     )
+
+
+def program_exit(result: TrialResult) -> int | None:
+    """Return how the load's own program ended that reported nothing in its time; else None."""
+    command = result.command
+    if command is None or command.is_timed_out or command.reported_by != "nothing":
+        return None
+    return command.exit_code
 
 
 def foreign_load(result: TrialResult, load: ServerLoad) -> tuple[str, ...] | None:

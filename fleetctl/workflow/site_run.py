@@ -24,6 +24,7 @@ from fleetctl.trial.scenario import Calibration
 from fleetctl.workflow.deploy import Deployed, Prepared, deploy
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.hopeless import hopeless, is_hopeless
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.keep import keep_all
 from fleetctl.workflow.lease_keeper import LeaseKeeper
@@ -211,19 +212,25 @@ class SiteRun:
         """Make one trial; a trial that our own client spoilt is made once more.
 
         Raises:
+            InputError: it is the first one, and the workload's program does not get going.
             ConnectionLost, LeaseHeld: a host was lost beside it; what it measured does not count.
         """
+        tries: list[TrialFacts] = []
         for attempt in range(1, _ATTEMPTS + 1):
             self._deploy(prepared, slot.arm, edges)
             name = self._name_of(slot)
             facts = measure(edges, self.plan.site, self._now(), slot, self._measuring(), name)
             spoilt = bool(facts.void_because) and not facts.disturbances
             lost = any(one.keeper.is_disturbed for one in prepared)
-            again = lost or (spoilt and attempt < _ATTEMPTS)
+            tries.append(facts)
+            in_vain = not self.facts and is_hopeless(tries)
+            again = lost or in_vain or (spoilt and attempt < _ATTEMPTS)
             self.folder.write_json(f"{name}/facts.json", facts.to_json())
             self._record("trial", trial=name, slot=slot.position, line=facts.line, again=again)
             if lost:
                 edges.stop.check()
+            if in_vain:
+                raise hopeless(tries, self._resume)
             if not again:
                 self.facts.append(facts)
                 self.ending.after(facts)

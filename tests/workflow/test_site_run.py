@@ -1,16 +1,19 @@
 """Whatever fails, the exit code and the text tell what state the hosts are in."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from fleetctl import errors
+from fleetctl.analysis.design import Order, schedule
 from fleetctl.clock import SystemClock
 from fleetctl.errors import (
     ConnectionLost,
     EditRefused,
     ExitCode,
     FleetError,
+    InputError,
     Interrupted,
     NotReady,
     NotRestored,
@@ -22,10 +25,12 @@ from fleetctl.transaction import failure
 from fleetctl.workflow import fleet_run
 from fleetctl.workflow import site_run as site_run_module
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.experiment import finished_trials
 from fleetctl.workflow.fleet_run import measure_sites
 from fleetctl.workflow.restored import prove_restored
 from fleetctl.workflow.site_run import SiteRun
 from fleetctl.workflow.stopping import Stop, StoppableClock
+from tests.fakes.recorded_trials import trial
 
 LOST = ConnectionLost("a went away", why="reset by peer", next_step="look at a")
 
@@ -253,7 +258,7 @@ def test_a_trial_that_was_ended_because_its_host_left_is_redone_and_says_why(
     plan = site_plan(Agent())
     keeper, tries = [], []
 
-    def trial(run, _prepared, slot, watching):
+    def make(run, _prepared, slot, watching):
         tries.append(slot)
         if len(tries) == 1:
             keeper.append(run._keepers[0])
@@ -261,7 +266,7 @@ def test_a_trial_that_was_ended_because_its_host_left_is_redone_and_says_why(
             raise Interrupted("the sessions were stopped", why="", next_step="")
         assert not watching.stop.is_asked
 
-    monkeypatch.setattr(SiteRun, "_trial", trial)
+    monkeypatch.setattr(SiteRun, "_trial", make)
     run = site_run(edges, folder, plan)
     run.slots = ("one",)
     run.run()
@@ -275,11 +280,11 @@ def test_a_trial_that_was_ended_because_its_host_left_is_redone_and_says_why(
 def test_a_host_that_keeps_leaving_ends_the_run_restored(edges, folder, monkeypatch):
     plan = site_plan(Agent())
 
-    def trial(*_):
+    def make(*_):
         plan.hosts[0].reached.transport.times_lost += 1
         raise Interrupted("the sessions were stopped", why="", next_step="")
 
-    monkeypatch.setattr(SiteRun, "_trial", trial)
+    monkeypatch.setattr(SiteRun, "_trial", make)
     run = site_run(edges, folder, plan, _has_changed=True)
     run.slots = ("one",)
 
@@ -339,3 +344,56 @@ def test_no_failure_after_a_change_ends_with_0_or_as_if_nothing_had_been_touched
 
     allowed = {ExitCode.FAILED_RESTORED, ExitCode.INTERRUPTED, ExitCode.INTERNAL}
     assert failed.value.exit_code in allowed
+
+
+@pytest.fixture
+def measured(edges, folder, monkeypatch):
+    """Make two runs per arm on one host; each try ends in the next of `codes`, None is sound."""
+
+    def make(*codes):
+        left, booted = list(codes), []
+        run = site_run(edges, folder, site_plan(Agent()))
+
+        def deploy(_run, _prepared, arm, _edges):
+            run._has_changed = True
+            run._deployed = SimpleNamespace(arm=arm)
+            booted.append(arm)
+
+        def measure(_edges, _site, _deployed, slot, _measuring, name):
+            code = left.pop(0)
+            void = {} if code is None else {"counted": 0, "void_because": (f"it said {code}",)}
+            made = trial(slot.position, slot.arm, slot.run, 0, program_exit=code, **void)
+            return replace(made, trial=name)
+
+        monkeypatch.setattr(SiteRun, "_deploy", deploy)
+        monkeypatch.setattr(SiteRun, "_measuring", lambda _: None)
+        monkeypatch.setattr(site_run_module, "measure", measure)
+        run.slots = schedule(2, Order.INTERLEAVED, 0, host="a")
+        return run, booted
+
+    return make
+
+
+def test_a_workload_program_that_can_t_run_ends_the_run_after_one_trial_and_its_repetition(
+    folder, measured
+):
+    run, booted = measured(127, 127)
+
+    with pytest.raises(InputError, match="program does not get going") as failed:
+        run.run()
+
+    assert failed.value.exit_code is ExitCode.FAILED_RESTORED
+    assert "it said 127: 2 times alike" in failed.value.why
+    assert "-2/stderr.txt" in failed.value.next_step
+    assert "`fleetctl resume r`" in failed.value.next_step
+    assert len(booted) == 2
+    assert (run.facts, finished_trials(folder)) == ([], {})  # a resume makes it again
+    assert [event.kind for event in folder.events()][-2:] == ["restored", "failed"]
+
+
+@pytest.mark.parametrize("codes", [(127, None, 127, 127, None, None), (1, 1, 1, 1, 1, 1, 1, 1)])
+def test_a_program_that_was_seen_at_work_or_fails_by_itself_ends_no_run(measured, codes):
+    run, booted = measured(*codes)
+    run.run()
+
+    assert (len(booted), len(run.facts)) == (len(codes), 4)
