@@ -19,6 +19,7 @@ REPORT_A_BUG = "this is a bug in fleetctl; please report it with the traceback a
 # typer brings its own copy of click and re-exports only some of its errors: BadParameter's
 # base two steps up is the one that every usage error shares
 _USAGE_ERROR = typer.BadParameter.__mro__[2]
+_WRONG_USAGE: Callable[[str, typer.Context], Exception] = typer.BadParameter.__mro__[1]
 
 
 class ToldAsJson(Exception):
@@ -27,6 +28,18 @@ class ToldAsJson(Exception):
     def __init__(self, error: FleetError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def missing(context: typer.Context, what: str) -> Exception:
+    """Return the error of a command line that lacks something which no single parameter is.
+
+    It reads and ends as that of a missing argument does.
+
+    Args:
+        context: of the command.
+        what: such as `argument 'spec', or --resume`.
+    """
+    return _WRONG_USAGE(f"Missing {what}.", context)
 
 
 def run_guarded(app: Callable[..., object]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetctl.cli.options import DEFAULT_RUNS, AsJson
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, RunsPath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +74,7 @@ def reclassify(
     run: Annotated[
         Path, typer.Argument(help="A run's id, `latest`, or any folder of transcripts.")
     ],
+    runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> int:
     """Judge a stored run again, offline: reproduce its counts, show what has changed.
@@ -87,7 +88,7 @@ def reclassify(
     from fleetctl.store.run_folder import find_run
     from fleetctl.trial.classes import classifier_version
 
-    folder = run if run.exists() else find_run(DEFAULT_RUNS, str(run)).path
+    folder = run if run.exists() else find_run(runs, str(run)).path
     trials = judge_again(folder)
     if as_json:
         found = [_trial_json(trial) for trial in trials]

@@ -44,6 +44,7 @@ class HostOrCommand(TyperGroup):
 
 
 def edit(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
+    context: typer.Context,
     arguments: Arguments = None,
     unset: Unset = None,
     edits: EditsPath = None,
@@ -59,10 +60,12 @@ def edit(  # noqa: PLR0913, PLR0917 - one parameter per option of the command
     that matter change; where that can't be done exactly, nothing is changed and the reason is
     said (exit code 3).
     """
-    from fleetctl.cli.boundary import say
+    from fleetctl.cli.boundary import missing, say
     from fleetctl.environment.local import edit_local_file, edit_local_unit, write_edits
 
     given = list(arguments or [])
+    if unit is None and not given:
+        raise missing(context, "argument 'FILE', or --unit")
     if unit is None:
         file = _file(given)
         wanted = wanted_edits(given[1:], unset or [], edits)
@@ -88,19 +91,12 @@ def root() -> None:
 
 
 def _file(given: list[str]) -> Path:
-    example = "fleetctl env edit serve.sh NAME=VALUE, with a file of this machine"
-    if not given:
-        raise InputError(
-            "no file is named",
-            why="without --unit, the first argument is the file to edit",
-            next_step=example,
-        )
     path = Path(given[0])
     if "=" in given[0] and not path.exists():
         raise InputError(
             "no file is named",
             why=f"without --unit, the first argument is the file to edit, and `{given[0]}` is none",
-            next_step=example,
+            next_step="fleetctl env edit serve.sh NAME=VALUE, with a file of this machine",
         )
     return path
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli.afterwards import after_the_hosts_are_back
-from fleetctl.cli.boundary import ToldAsJson, error_as_json
+from fleetctl.cli.boundary import ToldAsJson, error_as_json, missing
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, QueueAddress, RunsPath
@@ -56,6 +56,7 @@ Status = Annotated[
 
 
 def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    context: typer.Context,
     spec: MatrixPath = None,
     resume: Resume = None,
     status: Status = None,
@@ -109,11 +110,7 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
     elif spec is not None:
         _start(spec, inventory, runs, fail_fast=fail_fast, as_json=as_json)
     else:
-        raise InputError(
-            "nothing to measure",
-            why="neither a matrix nor --resume was given",
-            next_step="fleetctl matrix experiments/matrix.toml",
-        )
+        raise missing(context, "argument 'spec', or --resume, --status or --withdraw")
 
 
 def _start(

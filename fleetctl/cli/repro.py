@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.cli.boundary import missing
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, finite
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ SHOWN_SESSIONS = 10
 
 
 def repro(  # noqa: PLR0913, PLR0917 - one parameter per option
+    context: typer.Context,
     url: Annotated[
         str | None,
         typer.Option(help="Base URL of an OpenAI-compatible server.", show_default=False),
@@ -69,7 +71,7 @@ def repro(  # noqa: PLR0913, PLR0917 - one parameter per option
     if self_test:
         return _self_test(console, processes or 1, most, as_json)
     if url is None:
-        raise InputError("no server named", why="--url is missing", next_step="give --url URL")
+        raise missing(context, "option '--url', or --self-test")
     if cache_mode not in set(CacheMode):
         known = ", ".join(CacheMode)
         raise InputError("no such cache mode", why=cache_mode, next_step=f"choose one of {known}")

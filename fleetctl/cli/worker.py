@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.cli.boundary import missing
 from fleetctl.cli.console import Console
 from fleetctl.cli.options import DEFAULT_RUNS, InventoryPath, QueueAddress, RunsPath, finite
-from fleetctl.errors import InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.queue.opening import Joined
@@ -38,6 +38,7 @@ LostAfter = Annotated[
 
 
 def worker(
+    context: typer.Context,
     queue: QueueAddress = None,
     until_done: Annotated[
         bool, typer.Option("--until-done", help="End when no campaign has anything left.")
@@ -64,11 +65,7 @@ def worker(
 
     console = Console()
     if queue is None:
-        raise InputError(
-            "no queue",
-            why="a worker takes cells from one",
-            next_step="fleetctl worker --queue postgresql://USER@HOST/DATABASE",
-        )
+        raise missing(context, "option '--queue'")
     address = parse_address(queue)
     fleet = the_inventory(inventory, console)
     with (

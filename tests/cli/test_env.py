@@ -89,7 +89,6 @@ def test_a_refusal_ends_with_three_and_says_what_why_and_next(fleetctl, tmp_path
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
         ("{script}",),
         ("{script}", "A"),
         ("{script}", "A=1", "--unset", "A"),

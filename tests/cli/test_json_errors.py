@@ -28,7 +28,7 @@ REFUSED = {
     "rollback": ["--inventory", "absent.toml"],
     "unlock": ["--id", "x", "--inventory", "absent.toml"],
     "forget": ["h", "--inventory", "absent.toml"],
-    "repro": [],
+    "repro": ["--url", "http://127.0.0.1:1", "--cache-mode", "odd"],
     "classify": ["absent", "nowhere"],
     "reclassify": ["absent"],
     "judge": ["--control", "x", "--treatment", "1/2"],

@@ -301,3 +301,8 @@ def test_reclassify_takes_a_run_by_its_id_as_results_do(fleetctl, serve, tmp_pat
 
     assert code == 0
     assert "CORRUPTION sessions: 0/2" in out
+
+    (tmp_path / "runs").rename(tmp_path / "archive")
+    code, moved, _ = fleetctl("reclassify", "latest", "--runs", "archive")
+
+    assert (code, moved) == (0, out.replace("runs/", "archive/"))
