@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -193,19 +194,27 @@ def test_a_failure_on_a_broken_way_is_unknown_and_on_a_sound_one_unreachable():
     assert isinstance(TargetProbe(target, QuickClock()).port(deadline_s=1), Unreachable)
 
 
-def test_a_tunnel_that_accepts_and_closes_is_no_open_port():
+@pytest.mark.parametrize("linger_s", [None, 0])  # an orderly end, as of `ssh -L`, and a reset
+def test_a_tunnel_that_accepts_and_closes_means_that_nothing_listens(linger_s):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
         def accept_and_close() -> None:
             connection, _ = listener.accept()
+            if linger_s is not None:
+                linger = struct.pack("ii", 1, linger_s)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             connection.close()
 
         thread = threading.Thread(target=accept_and_close)
         thread.start()
         probe = TargetProbe(Target(f"http://127.0.0.1:{port}", "fake"), SystemClock())
-        assert isinstance(probe.port(deadline_s=2), Unreachable)
+        assert probe.port(deadline_s=2) == Unreachable("nothing listens on the port yet")
         thread.join()
+
+
+def test_a_port_that_refuses_is_told_in_the_same_words():
+    assert closed_port().port(deadline_s=1) == Unreachable("nothing listens on the port yet")
 
 
 def test_a_server_that_drips_for_ever_is_given_up_at_the_deadline(serve):
