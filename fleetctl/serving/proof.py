@@ -121,6 +121,25 @@ def _spell(name: str, value: str | None) -> str:
     return f"{name} unset" if value is None else f"{name}={value!r}"
 
 
+def flags_seen(report: UnitReport, names: Iterable[str]) -> tuple[str, ...]:
+    """Return with what values flags run that nobody asked for, one line for each value of each.
+
+    Args:
+        report: of the unit, with these flags of its processes.
+        names: of the flags.
+    """
+    pids: dict[str, list[int]] = {}
+    for name in names:
+        for process in report.processes:
+            if process.environment_readable:
+                told = _spell(name, dict(process.flags).get(name))
+                pids.setdefault(told, []).append(process.pid)
+    return tuple(
+        f"{told} in " + (f"process {having[0]}" if len(having) == 1 else f"{len(having)} processes")
+        for told, having in pids.items()
+    )
+
+
 def prove_own_view(flags: Mapping[str, str | None], view: Mapping[str, object]) -> Proof:
     """Compare flags with what the server itself says it read (`/server_info`), where it says so."""
     missing = [

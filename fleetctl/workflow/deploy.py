@@ -13,6 +13,7 @@ from fleetctl.serving.loads import fetch_json
 from fleetctl.serving.proof import (
     ExpectedModule,
     Proof,
+    flags_seen,
     prove_code,
     prove_flags,
     prove_markers,
@@ -109,6 +110,7 @@ def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) ->
     patches: dict[str, str] = {}
     processes: list[Mapping[str, str]] = []
     boots: list[str] = []
+    seen: list[str] = []
     for one in prepared:
         read = _read_back(one)
         found = _prove(one, read, arm)
@@ -117,14 +119,35 @@ def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) ->
         patches |= _live_patches(one, read.code)
         processes += [_declared(one, process) for process in read.unit.processes]
         boots.append(read.unit.invocation)
-    edges.talk.say(f"{site.name}: proven: {count(len(proof.shown), 'fact')} about what runs")
+        where = f" of {one.host.name}" if len(prepared) > 1 else ""
+        seen += [f"{line}{where}" for line in flags_seen(read.unit, _named(one))]
+    edges.talk.say(f"{site.name}: {proven_line(arm, proof, seen)}")
     return Deployed(arm, "+".join(boots), patches, tuple(processes), proof)
 
 
 def _declared(one: Prepared, process: Process) -> Mapping[str, str]:
     """Return the flags of a process that some arm names."""
-    named = {name for arm in one.arms.values() for name in arm.flags}
+    named = _named(one)
     return {name: value for name, value in process.flags if name in named}
+
+
+def _named(one: Prepared) -> tuple[str, ...]:
+    """Return the flags that some arm names."""
+    return tuple(dict.fromkeys(name for arm in one.arms.values() for name in arm.flags))
+
+
+def proven_line(arm: str, proof: Proof, seen: Sequence[str]) -> str:
+    """Return what a run says of an arm that runs as it should.
+
+    Args:
+        arm: its name.
+        proof: which holds; empty for an arm that asks for nothing, as the host as found does.
+        seen: flags that other arms name, as they run.
+    """
+    if proof.shown:
+        return f"proven: {count(len(proof.shown), 'fact')} about what runs"
+    looked_at = f"; looked at: {'; '.join(seen)}" if seen else ""
+    return f"{arm} is as found: no file or flag was changed, so nothing had to be proven{looked_at}"
 
 
 @dataclass(frozen=True)
