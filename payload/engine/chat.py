@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from payload.engine import strict_json
 from payload.engine.request import ChatRequest, Message, ToolCall
 from payload.engine.tokenizer import (
     ASSISTANT,
@@ -52,7 +54,8 @@ def render(request: ChatRequest, tokenizer: Tokenizer) -> Prompt:
         start = len(tokens)
         tokens += tokenizer.encode(message.content)
         spans.append(range(start, len(tokens)))
-        tokens += _calls(message, tokenizer)
+        for part in _calls(message):
+            tokens += tokenizer.encode(part.text, markup=part.markup)
         if message.role == "assistant":
             tokens.append(tokenizer.eos)
     tokens.append(tokenizer.control[ASSISTANT])
@@ -62,31 +65,59 @@ def render(request: ChatRequest, tokenizer: Tokenizer) -> Prompt:
 ROLE_TOKENS = {"user": USER, "assistant": ASSISTANT, "tool": TOOL}
 
 
-def markup_of(name: str, arguments: dict[str, Any]) -> str:
+@dataclass(frozen=True)
+class _Part:
+    """A stretch of an invocation: the template's own, with marks, or somebody's text."""
+
+    text: str
+    markup: bool = False
+
+
+def markup_of(name: str, arguments: Mapping[str, Any]) -> str:
     """Return one invocation in DSML.
 
     Text values are written as they are, others as JSON.
     """
-    lines = [f'{INVOKE_OPEN}{name}">']
+    return "".join(part.text for part in _invocation(name, arguments))
+
+
+def least_tokens(request: ChatRequest, tokenizer: Tokenizer) -> int:
+    """Return how many tokens a prompt surely takes, without cutting its text into any."""
+    texts = (
+        *(tool.declaration for tool in request.tools),
+        *(message.content for message in request.messages),
+        *(part.text for message in request.messages for part in _calls(message)),
+    )
+    return -(-sum(map(len, texts)) // tokenizer.longest)
+
+
+def _invocation(name: str, arguments: Mapping[str, Any]) -> Iterator[_Part]:
+    yield _Part(INVOKE_OPEN, markup=True)
+    yield _Part(name)
+    yield _Part('">\n')
     for key, value in arguments.items():
         is_text = isinstance(value, str)
-        written = value if is_text else json.dumps(value, ensure_ascii=False)
-        kind = IS_STRING if is_text else IS_JSON
-        lines.append(f"{PARAMETER_OPEN}{key}{kind}{written}{PARAMETER_CLOSE}")
-    return "\n".join((*lines, INVOKE_CLOSE))
+        yield _Part(PARAMETER_OPEN, markup=True)
+        yield _Part(key)
+        yield _Part(IS_STRING if is_text else IS_JSON, markup=True)
+        yield _Part(value if is_text else json.dumps(value, ensure_ascii=False))
+        yield _Part(f"{PARAMETER_CLOSE}\n", markup=True)
+    yield _Part(INVOKE_CLOSE, markup=True)
 
 
-def _calls(message: Message, tokenizer: Tokenizer) -> list[int]:
+def _calls(message: Message) -> Iterator[_Part]:
     if not message.calls:
-        return []
-    blocks = (markup_of(call.name, _arguments(call)) for call in message.calls)
-    text = "\n".join((f"\n\n{CALLS_OPEN}", *blocks, CALLS_CLOSE))
-    return [piece.token for piece in tokenizer.pieces(text, markup=True)]
+        return
+    yield _Part(f"\n\n{CALLS_OPEN}", markup=True)
+    for call in message.calls:
+        yield _Part("\n")
+        yield from _invocation(call.name, _arguments(call))
+    yield _Part(f"\n{CALLS_CLOSE}", markup=True)
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
     try:
-        value = json.loads(call.arguments)
-    except (ValueError, RecursionError):
+        value = strict_json.read(call.arguments)
+    except ValueError:
         value = call.arguments
     return value if isinstance(value, dict) else {"arguments": value}

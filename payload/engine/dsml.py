@@ -11,6 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from payload.engine import strict_json
 from payload.engine.tokenizer import (
     CALLS_CLOSE,
     CALLS_OPEN,
@@ -139,8 +140,8 @@ def _call(name: str, body: str) -> Call | None:
         if "<｜" in written or "</｜" in written:
             return None
         try:
-            arguments[key] = written if is_text == "true" else json.loads(written)
-        except (ValueError, RecursionError):
+            arguments[key] = written if is_text == "true" else strict_json.read(written)
+        except ValueError:
             return None
         place = match.end()
     if body[place:].strip():

@@ -13,7 +13,7 @@ import torch
 
 from payload.cache.contract import PADDING_PAGE, Cache
 from payload.cache.layout import PAGE_TOKENS
-from payload.engine.chat import render
+from payload.engine.chat import least_tokens, render
 from payload.engine.config import EngineConfig
 from payload.engine.model import GlassBox, Prefill
 from payload.engine.program import compile_program
@@ -93,7 +93,7 @@ class Engine:
         """
         most = min(self.config.context_tokens, (self.config.cache_pages - 1) * PAGE_TOKENS)
         # In the order of what it costs to know: who waits for this thread must not wait long.
-        _check_fits(-(-request.characters // self.tokenizer.longest), most, "at least ")
+        _check_fits(least_tokens(request, self.tokenizer), most, "at least ")
         prompt = render(request, self.tokenizer)
         _check_fits(len(prompt.tokens), most, "more than ")
         program = compile_program(request, prompt, self.tokenizer)

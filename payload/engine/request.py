@@ -85,18 +85,6 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
 
-    @property
-    def characters(self) -> int:
-        """How much text the model is to read, its marks left out."""
-        calls = (call for message in self.messages for call in message.calls)
-        return sum(
-            (
-                *(len(message.content) for message in self.messages),
-                *(len(call.arguments) for call in calls),
-                *(len(tool.declaration) for tool in self.tools),
-            )
-        )
-
 
 def parse_request(body: object, *, model: str) -> ChatRequest:
     """Return the request.
@@ -105,7 +93,7 @@ def parse_request(body: object, *, model: str) -> ChatRequest:
         BadRequestError: what is wrong, in the words of the API.
     """
     fields = _object(body, "the body")
-    _check_model(fields.get("model"), model)
+    check_model(fields.get("model"), model)
     _check_unsupported(fields)
     messages = fields.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -140,7 +128,12 @@ def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _check_model(asked: object, served: str) -> None:
+def check_model(asked: object, served: str) -> None:
+    """Refuse any model but the one that is served; None asks for whatever that is.
+
+    Raises:
+        BadRequestError: there is no such model.
+    """
     if asked is not None and asked != served:
         raise BadRequestError(
             f"the model `{asked}` does not exist; this server has `{served}`",

@@ -16,9 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from payload.engine import strict_json
 from payload.engine.info import server_info
 from payload.engine.reply import Delta, Envelope, ReplyBuilder, pieces_of, usage_of
-from payload.engine.request import BadRequestError, ChatRequest, parse_request
+from payload.engine.request import BadRequestError, ChatRequest, check_model, parse_request
 from payload.engine.sequence import Ending
 from payload.engine.service import Service, Stream
 
@@ -59,6 +60,7 @@ class Api:
             Route("/health_generate", self.health_generate),
             Route("/ready", self.health),
             Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
             Route("/v1/loads", self.loads),
             Route("/server_info", self.info),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
@@ -85,14 +87,24 @@ class Api:
 
     async def models(self, _request: Request) -> Response:
         """List the one model."""
-        entry = {
+        return JSONResponse({"object": "list", "data": [self._entry()]})
+
+    async def model(self, http: Request) -> Response:
+        """Describe the one model, if that is the one asked for."""
+        try:
+            check_model(http.path_params["name"], self._served.name)
+        except BadRequestError as error:
+            return _refusal(error)
+        return JSONResponse(self._entry())
+
+    def _entry(self) -> dict[str, Any]:
+        return {
             "id": self._served.name,
             "object": "model",
             "created": self._created_s,
             "owned_by": "payload",
             "max_model_len": self._service.assembly.config.context_tokens,
         }
-        return JSONResponse({"object": "list", "data": [entry]})
 
     async def loads(self, _request: Request) -> Response:
         """Say how busy the engine is."""
@@ -226,14 +238,9 @@ async def _json(http: Request) -> object:
         if len(parts) > MAX_BODY_BYTES:
             raise BadRequestError("the body is too large", status=413, code="too_large")
     try:
-        return json.loads(parts, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return strict_json.read(parts)
+    except ValueError as error:
         raise BadRequestError(f"the body is no JSON: {error}", code="invalid_json") from error
-
-
-def _no_constant(name: str) -> object:
-    """Refuse what Python takes for JSON though it is none: a client could not read it back."""
-    raise ValueError(f"{name} is no JSON number")
 
 
 async def _disconnected(http: Request) -> None:

@@ -58,6 +58,7 @@ def test_text_without_calls_comes_through_unchanged(text):
         ONE.replace('invoke name="', 'invoke title="'),
         ONE.replace("parameter", "parrot", 1),
         ONE.replace(">3<", ">three<"),
+        *(ONE.replace(">3<", f">{no_number}<") for no_number in ("NaN", "-Infinity", "[1e999]")),
         ONE.replace("ZK-4417-Q", "ZK</｜DSML｜4417"),
         ONE[: -len(CALLS_CLOSE) - len(INVOKE_CLOSE)],
         f"{CALLS_OPEN} salad",

@@ -275,6 +275,7 @@ def nested(depth):
     [
         (b"{broken", 400, "invalid_json"),
         (b'{"messages": [], "top_p": NaN}', 400, "invalid_json"),
+        (b'{"messages": [], "tools": [{"enum": [-1e999]}]}', 400, "invalid_json"),
         (nested(100_000), 400, "invalid_json"),
         (rb'{"messages": [], "model": "\ud800"}', 404, "model_not_found"),
         (rb'{"messages": [{"role": "\ud800"}]}', 400, "invalid_value"),
@@ -288,7 +289,12 @@ def test_a_body_that_makes_no_sense_is_refused(server, body, status, code):
 
 def test_health_and_models(server, client):
     assert [server.get(path)[0] for path in ("/health", "/health_generate", "/ready")] == [200] * 3
-    assert [model.id for model in client.models.list()] == ["dsv4-flash"]
+    (listed,) = client.models.list()
+    assert client.models.retrieve("dsv4-flash") == listed
+    assert listed.id == "dsv4-flash"
+    for other in ("gpt-4o", "org/other"):
+        with pytest.raises(openai.NotFoundError, match=f"`{other}` does not exist"):
+            client.models.retrieve(other)
 
 
 def test_server_info_says_what_runs(server):

@@ -93,9 +93,9 @@ class Tokenizer:
         """The token that ends a reply."""
         return self.control[EOS]
 
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of plain text; markup in it is spelled out."""
-        return [piece.token for piece in self.pieces(text)]
+    def encode(self, text: str, *, markup: bool = False) -> list[int]:
+        """Return the tokens of a text; marks in it are spelled out unless `markup` is asked for."""
+        return [piece.token for piece in self.pieces(text, markup=markup)]
 
     def pieces(self, text: str, *, markup: bool = False) -> list[Piece]:
         """Return the tokens of a text with their places; `markup` makes special tokens of marks."""
