@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fleetctl.plan.planner import Change, Plan, sha256
 from fleetctl.transaction.step import (
@@ -11,6 +11,7 @@ from fleetctl.transaction.step import (
     MakeDirectory,
     ReloadUnits,
     RestartUnit,
+    Step,
     describe,
 )
 
@@ -19,12 +20,17 @@ _LONG_CHARACTERS = 400
 _SHOWN_CHARACTERS = 120
 
 
-def render_plan(plan: Plan) -> Iterator[str]:
+def render_plan(plan: Plan, *, uses: Collection[str] | None = None) -> Iterator[str]:
     """Yield the lines of one host's plan; long lines are shown by their beginning and digest.
 
     Nothing in them names the host, so that equal plans read alike.
+
+    Args:
+        plan: of one arm.
+        uses: lent directories that the arm uses; those it only keeps for other arms are neither
+            shown nor counted. None shows all.
     """
-    return (_shortened(line) for line in whole_plan(plan))
+    return (_shortened(line) for line in whole_plan(plan, uses=uses))
 
 
 def _shortened(line: str) -> str:
@@ -34,24 +40,29 @@ def _shortened(line: str) -> str:
     return f"{line[:_SHOWN_CHARACTERS]}… ({len(line) - 1} characters, sha256 {digest})"
 
 
-def whole_plan(plan: Plan) -> Iterator[str]:
-    """Yield the lines of one host's plan, however long they are."""
-    if not plan.steps:
+def whole_plan(plan: Plan, *, uses: Collection[str] | None = None) -> Iterator[str]:
+    """Yield the lines of one host's plan, however long they are; see `render_plan`."""
+    steps = [s for s in plan.steps if not _is_for_others(s, uses)]
+    if not steps:
         yield "nothing to change"
         return
-    yield f"files that change: {len(plan.changes)}; steps: {len(plan.steps)}"
+    yield f"files that change: {len(plan.changes)}; steps: {len(steps)}"
     for change in plan.changes:
         yield ""
         yield from render_change(change)
-    rest = [
-        s
-        for s in plan.steps
-        if isinstance(s, MakeDirectory | LendDirectory | ReloadUnits | RestartUnit)
-    ]
-    if rest:
+    lent = sum(isinstance(s, LendDirectory) for s in steps)
+    rest = [s for s in steps if isinstance(s, MakeDirectory | ReloadUnits | RestartUnit)]
+    if lent or rest:
         yield ""
+    if lent:
+        directories = "1 directory" if lent == 1 else f"{lent} directories"
+        yield f"  lend {directories} to the service for the whole run"
     for step in rest:
         yield f"  {describe(step)}"
+
+
+def _is_for_others(step: Step, uses: Collection[str] | None) -> bool:
+    return uses is not None and isinstance(step, LendDirectory) and step.path not in uses
 
 
 def render_change(change: Change) -> Iterator[str]:

@@ -71,6 +71,7 @@ class MatrixPlan:
         resolution: of the fraction; `full` for none.
         aliases: effect -> effects that can't be told from it.
         touched: host -> files that cells change there.
+        lent: host -> number of directories for compiled kernels, lent there for the whole run.
         absent: site -> why it could not be looked at.
         notes: what the author should know.
     """
@@ -90,6 +91,7 @@ class MatrixPlan:
     absent: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
+    lent: Mapping[str, int] = field(default_factory=dict)
 
 
 def headline(plan: MatrixPlan) -> str:
@@ -178,6 +180,7 @@ def order_lines(plan: MatrixPlan) -> list[str]:
 def render(plan: MatrixPlan) -> str:
     """Return the plan as plain text; ends with a line feed."""
     touched = [f"{host}: {path}" for host, paths in plan.touched.items() for path in paths]
+    lent = [f"{host}: {number}" for host, number in plan.lent.items() if number]
     absent = [f"{site} can't be used now: {why}" for site, why in plan.absent.items()]
     reuse = (
         [f"run {plan.earlier} has results of this matrix: --resume {plan.earlier} reuses them"]
@@ -193,6 +196,7 @@ def render(plan: MatrixPlan) -> str:
         headed("Time", bullets(time_lines(plan))),
         headed("Order", order_lines(plan)),
         headed("Files that cells change", touched),
+        headed("Directories lent for compiled kernels, for the whole run", lent),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 

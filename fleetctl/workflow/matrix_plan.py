@@ -28,6 +28,7 @@ from fleetctl.workflow.matrix import (
 )
 from fleetctl.workflow.matrix_report import factors_of
 from fleetctl.workflow.matrix_run import LookedAt, look_at_sites
+from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.site import NamedSite
 
 
@@ -97,7 +98,8 @@ def plan_matrix(
             for name in names
             if (found := fraction.aliases([name]))
         },
-        touched=_touched(looked),
+        touched=files_that_cells_change(looked.plans),
+        lent={h.reached.name: len(h.lent) for plan in looked.plans for h in plan.hosts},
         absent={site: str(error) for site, error in looked.absent.items()},
         notes=tuple(_notes(asked, looked, runs)),
     )
@@ -155,12 +157,15 @@ def _blocks(
         yield PlannedBlock(name, tuple(s.name for s in own), at_once, len(todo), left, wall_s)
 
 
-def _touched(looked: LookedAt) -> dict[str, tuple[str, ...]]:
+def files_that_cells_change(plans: Iterable[SitePlan]) -> dict[str, tuple[str, ...]]:
+    """Return host -> files that some cell changes there; lent directories are none of them."""
     return {
         host.reached.name: tuple(
-            path for path, state in host.touched.items() if state.kind != "directory"
+            path
+            for path, state in host.touched.items()
+            if state.kind != "directory" and path not in host.lent
         )
-        for plan in looked.plans
+        for plan in plans
         for host in plan.hosts
     }
 

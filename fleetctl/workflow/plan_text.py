@@ -44,6 +44,8 @@ def _alike(hosts: Sequence[HostPlan]) -> dict[tuple[str, tuple[str, ...]], list[
     for arm in dict.fromkeys(arm for host in hosts for arm in host.plans):
         for host in hosts:
             if arm in host.plans:
-                told = (*render_plan(host.plans[arm]), *host.caches.get(arm, NO_CACHES).lines())
+                caches = host.caches.get(arm, NO_CACHES)
+                shown = render_plan(host.plans[arm], uses=caches.flags.values())
+                told = (*shown, *caches.lines())
                 found.setdefault((arm, told), []).append(host.reached.name)
     return found

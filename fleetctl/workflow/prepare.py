@@ -55,6 +55,12 @@ class HostPlan:
         return {arm: found.flags for arm, found in self.caches.items()}
 
     @property
+    def lent(self) -> tuple[str, ...]:
+        """Directories of compiled kernels, lent for the whole run, each once."""
+        own = (path for caches in self.caches.values() for path in caches.flags.values())
+        return tuple(dict.fromkeys(own))
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What the unit does at a stop that its owner may not want."""
         pids = {process.pid for process in self.view.code.processes}

@@ -79,3 +79,12 @@ def test_the_json_holds_the_whole_order():
 
     assert value["schema"] == "fleetctl.matrix-plan/1"
     assert len(value["order"]) == 30
+
+
+def test_directories_of_compiled_kernels_are_counted_and_not_listed_as_files_that_cells_change():
+    told = render(plan(touched={"h1": ("/s.sh",), "h2": ()}, lent={"h1": 27, "h2": 0}))
+
+    assert told.endswith(
+        "Files that cells change\n  h1: /s.sh\n\n"
+        "Directories lent for compiled kernels, for the whole run\n  h1: 27\n"
+    )

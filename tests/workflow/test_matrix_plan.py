@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from fleetctl.analysis.matrix_hosts import confounded_with_hosts
+from fleetctl.plan.jit import ArmCaches
+from fleetctl.transaction.snapshot import PathState
 from fleetctl.workflow.matrix import order_on, sites_of_blocks, terms_of
-from fleetctl.workflow.matrix_plan import host_notes
+from fleetctl.workflow.matrix_plan import files_that_cells_change, host_notes
+from fleetctl.workflow.prepare import HostPlan
 from fleetctl.workflow.site import named_sites
 from tests.workflow.matrices import asked, fleet
 
@@ -36,3 +41,15 @@ def test_exactly_what_this_dealing_loses_is_named_and_no_more_is_claimed(
         assert note.startswith(f"{names} can't be told from the hosts of {block} as the cells are")
         assert "however" not in note
     assert hosts > 1 or not notes
+
+
+def test_a_directory_lent_to_several_cells_is_one_and_no_file_that_cells_change():
+    kinds = {"/s.sh": "file", "/new.py": "absent", "/tmp": "directory", "/tmp/own": "absent"}
+    own = ArmCaches({"CACHE": "/tmp/own"}, {})
+    touched = {path: PathState(path, path, kind) for path, kind in kinds.items()}
+    host = HostPlan(SimpleNamespace(name="h"), None, touched, {}, {}, {"a": own, "b": own})
+
+    found = files_that_cells_change([SimpleNamespace(hosts=(host,))])
+
+    assert found == {"h": ("/s.sh", "/new.py")}
+    assert host.lent == ("/tmp/own",)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from fleetctl.plan.jit import NO_CACHES, ArmCaches
 from fleetctl.plan.planner import Change, Plan
-from fleetctl.transaction.step import RestartUnit
+from fleetctl.transaction.step import LendDirectory, RestartUnit
 from fleetctl.workflow.plan_text import render
 
 UNREAD = "nothing in /srv/x reads SGLANG_DSV4_GE_DIF"
@@ -57,3 +58,25 @@ def test_an_arm_that_changes_nothing_says_so_without_a_plural_in_brackets():
 
     assert told(nothing) == ["", "== control on lab-1", "nothing to change"]
     assert "(s)" not in "\n".join(told(host("lab-1")))
+
+
+def test_an_arm_as_found_shows_no_directory_that_is_lent_for_the_other_arm_s_kernels():
+    both = host("lab-1")
+    steps = (LendDirectory("/tmp/own"), RestartUnit("x.service"))
+    both.plans = {arm: Plan("lab-1", steps, ()) for arm in ("control", "treatment")}
+    both.caches = {"control": NO_CACHES, "treatment": ArmCaches({"CACHE": "/tmp/own"}, {})}
+
+    assert told(both) == [
+        "",
+        "== control on lab-1",
+        "files that change: 0; steps: 1",
+        "",
+        "  restart x.service",
+        "",
+        "== treatment on lab-1",
+        "files that change: 0; steps: 2",
+        "",
+        "  lend 1 directory to the service for the whole run",
+        "  restart x.service",
+        "  compiled kernels: CACHE /tmp/own",
+    ]
