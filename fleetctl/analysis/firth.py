@@ -16,6 +16,8 @@ from fleetctl.analysis.counts import Interval
 from fleetctl.errors import InputError
 
 NEXT_TO_NOTHING = 1e-10
+# a run tells how boots spread when its variance is at least that share of the largest
+_TELLING = 0.25
 # 25, the library's own, is too few for a bound far out: many clean cells beside a few bad ones
 _MOST_STEPS = 200
 # the library's own 1e-4 gives four digits; 1e-8 fails on one ordinary table in sixty
@@ -26,9 +28,9 @@ class FirthFit(NamedTuple):
     """Coefficients of a Firth logit; the intercept comes last.
 
     Attributes:
-        coefficients: log odds.
-        p: penalised likelihood-ratio p.
-        intervals: profile-likelihood 95 % intervals.
+        coefficients: log odds, of all columns.
+        p: penalised likelihood-ratio p of the columns that were asked for.
+        intervals: profile-likelihood 95 % intervals of the same.
     """
 
     coefficients: tuple[float, ...]
@@ -37,9 +39,19 @@ class FirthFit(NamedTuple):
 
 
 def firth_fit(
-    design: Sequence[Sequence[float]], bad: Sequence[int], sessions: Sequence[int]
+    design: Sequence[Sequence[float]],
+    bad: Sequence[int],
+    sessions: Sequence[int],
+    columns: Sequence[int] | None = None,
 ) -> FirthFit:
     """Return the Firth logit of counts on a design without intercept column.
+
+    Args:
+        design: a row for each run.
+        bad: sessions of each run.
+        sessions: of each run, all of them.
+        columns: whose p and intervals are wanted, in that order; by default all, the intercept
+            last.
 
     Raises:
         InputError: columns can't be told apart, or the fit did not converge.
@@ -47,8 +59,10 @@ def firth_fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit that failed is told by its NaN below
         model = _fitted(design, bad, sessions)
-        p = _ratio_p(model, range(len(model.coef_) + 1))
-        intervals = model.conf_int(method="pl", max_iter=_MOST_STEPS)
+        asked = list(range(len(model.coef_) + 1) if columns is None else columns)
+        p = _ratio_p(model, asked)
+        ends = model.conf_int(method="pl", max_iter=_MOST_STEPS, features=asked)
+        intervals = [ends[column] for column in asked]
     _check(model, [*p, *np.ravel(intervals)])
     return FirthFit(
         tuple(float(c) for c in (*model.coef_, model.intercept_)),
@@ -74,6 +88,38 @@ def firth_p(
         found = _ratio_p(model, columns)
     _check(model, found)
     return tuple(float(c) for c in (*model.coef_, model.intercept_)), found
+
+
+class Spread(NamedTuple):
+    """How runs spread around a fit: Pearson's statistic and the degrees of freedom behind it."""
+
+    x2: float
+    df: int
+
+
+def spread_of_runs(
+    coefficients: Sequence[float],
+    design: Sequence[Sequence[float]],
+    bad: Sequence[int],
+    sessions: Sequence[int],
+) -> Spread:
+    """Return how the runs that can show a spread do spread around a fit.
+
+    A run of a cell in which nothing is ever bad has a residual near 0 whatever the sessions of a
+    boot share. Counted in, it would say that boots are alike and thin out the spread of the cells
+    that have the fault; so only runs count whose variance by the fit is a quarter of the largest
+    or more. Each has 1 - h degrees of freedom, h its leverage.
+
+    Source: McCullagh & Nelder 1989, ch. 12.5, for the variance of a Pearson residual.
+    """
+    x = np.column_stack([np.asarray(design, dtype=float).reshape(len(bad), -1), np.ones(len(bad))])
+    n = np.asarray(sessions, dtype=float)
+    rate = 1 / (1 + np.exp(-(x @ np.asarray(coefficients))))
+    variance = n * rate * (1 - rate)
+    leverage = variance * np.einsum("ij,jk,ik->i", x, np.linalg.pinv(x.T * variance @ x), x)
+    telling = variance >= _TELLING * variance.max()
+    residual = (np.asarray(bad)[telling] - (n * rate)[telling]) ** 2 / variance[telling]
+    return Spread(float(residual.sum()), max(int((1 - leverage[telling]).sum() + 1e-6), 0))
 
 
 def _ratio_p(model: FirthLogisticRegression, columns: Sequence[int]) -> tuple[float, ...]:

@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from fleetctl.analysis.counts import ArmCounts, Interval
-from fleetctl.analysis.firth import firth_fit, firth_p
+from fleetctl.analysis.counts import Interval
+from fleetctl.analysis.firth import FirthFit, firth_fit, firth_p, spread_of_runs
 from fleetctl.analysis.history import Dispersion
+from fleetctl.analysis.matrix_model import (
+    Factor,
+    MatrixCell,
+    Term,
+    design_of,
+    is_at,
+    main_terms,
+    terms_of,
+)
 from fleetctl.analysis.qbf import pooled_dispersion
 from fleetctl.analysis.strata import TwoByTwo, cmh, exact_conditional_p
 
+__all__ = [
+    "FEWEST_BAD_FOR_A_MODEL",
+    "CmhOdds",
+    "Effect",
+    "Factor",
+    "MatrixCell",
+    "MatrixEffects",
+    "adjust_p",
+    "interaction_p",
+    "matrix_effects",
+]
+
 FEWEST_BAD_FOR_A_MODEL = 10
-
-
-@dataclass(frozen=True)
-class Factor:
-    """One thing that varies over the cells.
-
-    Attributes:
-        name: how it is called.
-        levels: its levels; the first is the baseline the others are compared with.
-        observer: it only looks, so an effect of it taints what was measured with it.
-    """
-
-    name: str
-    levels: tuple[str, ...]
-    observer: bool = False
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """One cell's runs on one host.
-
-    Attributes:
-        levels: level of each factor.
-        counts: the runs.
-        block: host; hosts enter the model as blocks.
-    """
-
-    levels: Mapping[str, str]
-    counts: ArmCounts
-    block: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +93,8 @@ class MatrixEffects:
         df: degrees of freedom behind it; 0 where nothing tells how runs spread.
         effects: one for each level and declared interaction.
         blocked_by: what the blocks of the cells are.
+        spare: runs beyond the coefficients of the model, with those behind the history; 0 from
+            exact tables.
     """
 
     method: str
@@ -110,6 +102,7 @@ class MatrixEffects:
     df: int
     effects: tuple[Effect, ...]
     blocked_by: str = "host"
+    spare: int = 0
 
 
 def matrix_effects(
@@ -130,45 +123,9 @@ def matrix_effects(
     bad = sum(cell.counts.bad for cell in cells)
     if bad < FEWEST_BAD_FOR_A_MODEL:
         phi, df = _dispersion_of_cells(cells, history)
-        effects = [_exact_effect(cells, factors, term, phi, df) for term in _main_terms(factors)]
+        effects = [_exact_effect(cells, factors, term, phi, df) for term in main_terms(factors)]
         return MatrixEffects("stratified exact", phi, df, _adjusted(effects))
     return _firth_effects(factors, cells, interactions, history)
-
-
-Term = tuple[tuple[str, str], ...]
-
-
-def _main_terms(factors: Sequence[Factor]) -> list[Term]:
-    return [((factor.name, level),) for factor in factors for level in factor.levels[1:]]
-
-
-def _terms(
-    factors: Sequence[Factor],
-    interactions: Sequence[tuple[str, str]],
-    cells: Sequence[MatrixCell],
-) -> list[Term]:
-    """Return main effects, and interactions of levels that met in a cell."""
-    by_name = {factor.name: factor for factor in factors}
-    pairs: list[Term] = [
-        ((a, level_a), (b, level_b))
-        for a, b in interactions
-        for level_a in by_name[a].levels[1:]
-        for level_b in by_name[b].levels[1:]
-    ]
-    return _main_terms(factors) + [pair for pair in pairs if any(_at(c, pair) for c in cells)]
-
-
-def _at(cell: MatrixCell, term: Term) -> bool:
-    return all(cell.levels[factor] == level for factor, level in term)
-
-
-def _coded(cell: MatrixCell, term: Term, share: Mapping[str, float]) -> float:
-    """Return the column of a term: 1 at its level, less the share of cells there.
-
-    Centred, a main effect is the average over the other factor's levels even when their
-    interaction is in the model.
-    """
-    return math.prod((cell.levels[name] == level) - share[name] for name, level in term)
 
 
 def _firth_effects(
@@ -177,25 +134,64 @@ def _firth_effects(
     interactions: Sequence[tuple[str, str]],
     history: Dispersion | None,
 ) -> MatrixEffects:
-    terms = _terms(factors, interactions, cells)
-    design, bad, sessions = _design(factors, cells, terms)
-    fit = firth_fit(design, bad, sessions)
-    phi, df = _residual_dispersion(fit.coefficients, np.array(design), bad, sessions, history)
+    terms = terms_of(factors, interactions, cells)
+    pairs = [term for term in terms if len(term) > 1]
+    design, bad, sessions = design_of(factors, cells, terms)
+    whole = firth_fit(design, bad, sessions, [terms.index(pair) for pair in pairs])
+    phi, df = _residual_dispersion(whole.coefficients, design, bad, sessions, history)
+    fits = [_fit_of_factor(factors, cells, terms, factor.name) for factor in factors]
+    estimates = [estimate for fit in fits for estimate in fit]
+    estimates += _estimates(pairs, terms, whole)
     effects = [
         Effect(
-            term=term,
-            log_odds=fit.coefficients[i],
-            interval=_scaled(fit.coefficients[i], fit.intervals[i], phi),
-            p=_scaled_p(fit.p[i], phi, df),
+            term=one.term,
+            log_odds=one.log_odds,
+            interval=_scaled(one.log_odds, one.interval, phi),
+            p=_scaled_p(one.p, phi, df),
             p_holm=None,
-            observer=_is_observer(factors, term),
+            observer=_is_observer(factors, one.term),
             baseline_rate=rates[0],
             level_rate=rates[1],
         )
-        for i, term in enumerate(terms)
-        for rates in [_matched_rates(cells, factors, term)]
+        for one in estimates
+        for rates in [_matched_rates(cells, factors, one.term)]
     ]
-    return MatrixEffects("firth", phi, df, _adjusted(effects))
+    spare = len(bad) - len(whole.coefficients) + (history.df if history else 0)
+    return MatrixEffects("firth", phi, df, _adjusted(effects), spare=max(spare, 0))
+
+
+class _Estimate(NamedTuple):
+    """What a fit says of a term, sessions taken as independent."""
+
+    term: Term
+    log_odds: float
+    interval: Interval
+    p: float
+
+
+def _fit_of_factor(
+    factors: Sequence[Factor], cells: Sequence[MatrixCell], terms: Sequence[Term], name: str
+) -> list[_Estimate]:
+    """Return what each level of a factor does, from the model without its interactions.
+
+    Whether a factor matters is asked before where it does. With its interactions in the model its
+    main effect is an average over the other factors' levels, of which nothing is known where all
+    sessions are clean: a fault that takes two levels at once would hide both.
+
+    Source: Nelder 1977 and Langsrud 2003 (tests that obey marginality, "type II").
+    """
+    kept = [term for term in terms if len(term) == 1 or name not in dict(term)]
+    own = [term for term in kept if len(term) == 1 and name in dict(term)]
+    fit = firth_fit(*design_of(factors, cells, kept), [kept.index(term) for term in own])
+    return _estimates(own, kept, fit)
+
+
+def _estimates(own: Sequence[Term], terms: Sequence[Term], fit: FirthFit) -> list[_Estimate]:
+    """Return the estimates of the terms for which a fit has p and intervals."""
+    return [
+        _Estimate(term, fit.coefficients[terms.index(term)], interval, p)
+        for term, p, interval in zip(own, fit.p, fit.intervals, strict=True)
+    ]
 
 
 def interaction_p(
@@ -213,43 +209,25 @@ def interaction_p(
     Raises:
         InputError: it can't be told from other effects, or the model did not converge.
     """
-    terms = _terms(factors, (*declared, pair), cells)
+    terms = terms_of(factors, (*declared, pair), cells)
     own = [i for i, term in enumerate(terms) if {name for name, _ in term} == set(pair)]
     if not own:
         return None
-    design, bad, sessions = _design(factors, cells, terms)
+    design, bad, sessions = design_of(factors, cells, terms)
     coefficients, raw = firth_p(design, bad, sessions, own)
-    phi, df = _residual_dispersion(coefficients, np.array(design), bad, sessions, history)
+    phi, df = _residual_dispersion(coefficients, design, bad, sessions, history)
     return min(1.0, len(own) * min(_scaled_p(p, phi, df) for p in raw))
-
-
-def _design(
-    factors: Sequence[Factor], cells: Sequence[MatrixCell], terms: Sequence[Term]
-) -> tuple[list[list[float]], list[int], list[int]]:
-    """Return columns of terms and blocks, bad and all sessions, a row for each run."""
-    hosts = sorted({cell.block for cell in cells})[1:]
-    share = {factor.name: 1 / len(factor.levels) for factor in factors}
-    rows = [(cell, run) for cell in cells for run in cell.counts.clusters]
-    design = [
-        [*(_coded(cell, term, share) for term in terms), *(float(cell.block == h) for h in hosts)]
-        for cell, _ in rows
-    ]
-    return design, [run.bad for _, run in rows], [run.sessions for _, run in rows]
 
 
 def _residual_dispersion(
     coefficients: Sequence[float],
-    design: np.ndarray,
+    design: Sequence[Sequence[float]],
     bad: Sequence[int],
     sessions: Sequence[int],
     history: Dispersion | None,
 ) -> tuple[float, int]:
     """Return dispersion around the fit, pooled with history and floored at 1; and its df."""
-    *slopes, intercept = coefficients
-    rate = 1 / (1 + np.exp(-(design @ np.array(slopes) + intercept)))
-    n = np.array(sessions)
-    x2 = float(((np.array(bad) - n * rate) ** 2 / (n * rate * (1 - rate))).sum())
-    df = max(len(bad) - len(coefficients), 0)
+    x2, df = spread_of_runs(coefficients, design, bad, sessions)
     if history:
         x2, df = x2 + history.phi * history.df, df + history.df
     return (max(1.0, x2 / df), df) if df else (1.0, 0)
@@ -289,15 +267,15 @@ def _matched_rates(
     def rest(cell: MatrixCell) -> frozenset[tuple[str, str]]:
         return frozenset(pair for pair in cell.levels.items() if pair[0] not in names)
 
-    both = {rest(cell) for cell in cells if _at(cell, base)}
-    both &= {rest(cell) for cell in cells if _at(cell, term)}
+    both = {rest(cell) for cell in cells if is_at(cell, base)}
+    both &= {rest(cell) for cell in cells if is_at(cell, term)}
     matched = [cell for cell in cells if rest(cell) in both]
     return _rate_at(matched, base), _rate_at(matched, term)
 
 
 def _rate_at(cells: Sequence[MatrixCell], term: Term) -> float | None:
     """Return the pooled rate of the cells at a term's levels."""
-    chosen = [cell for cell in cells if _at(cell, term)]
+    chosen = [cell for cell in cells if is_at(cell, term)]
     sessions = sum(cell.counts.sessions for cell in chosen)
     return sum(cell.counts.bad for cell in chosen) / sessions if sessions else None
 

@@ -47,7 +47,7 @@ def about(report: MatrixReport) -> list[str]:
     if report.planned:
         reused = f", {report.reused} of them reused" if report.reused else ""
         lines.append(f"{made} of {count(report.planned, 'run')} count{reused}")
-    if report.explained is not None and report.effects is not None:
+    if report.explained is not None:
         lines.append(explanation(report.explained))
     return lines
 
@@ -76,15 +76,17 @@ def method(report: MatrixReport) -> list[str]:
     if effects is None:
         return []
     looked = f"adjusted for looking at {len(effects.effects)} effects (Holm; BH for screening)"
+    unknown = "sessions taken as independent, since no cell tells how its runs spread"
     if effects.method == "firth":
+        told = f"likelihood-ratio tests scaled by dispersion {effects.phi:.2f} on {effects.df} df"
         return [
-            f"Firth logit on runs, blocks are each {effects.blocked_by}, likelihood-ratio tests "
-            f"scaled by dispersion {effects.phi:.2f} on {effects.df} df, {looked}"
+            f"Firth logit on runs, blocks are each {effects.blocked_by}, a factor is tested "
+            f"without its interactions, {told if effects.df else unknown}, {looked}"
         ]
     spread = (
         f"p scaled by dispersion {effects.phi:.2f} of runs inside cells on {effects.df} df"
         if effects.df
-        else "sessions taken as independent, since no cell tells how its runs spread"
+        else unknown
     )
     return [
         "fewer than 10 bad sessions: exact tables, stratified by the other factors and the "

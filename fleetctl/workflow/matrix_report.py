@@ -21,7 +21,7 @@ from fleetctl.workflow.judgement import matching_dispersion
 from fleetctl.workflow.matrix import AskedMatrix
 
 # the critical value of F(1, 6) is 1.6 times that of chi-square, that of F(1, 2) five times
-_ENOUGH_DF = 6
+_ENOUGH_SPARE = 6
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,15 @@ def report_matrix(
     """Return the table of cells, what each factor does, and what went wrong."""
     factors = factors_of(asked.matrix)
     exercised = [one for one in counted if not one.facts.missed_triggers]
-    cells, effects, failure = _effects(asked, factors, exercised, history)
+    cells = cells_by(asked, exercised, {one.facts.trial: one.facts.host for one in exercised})
+    estimated = _estimated(asked, factors, exercised, history)
     declared = asked.matrix.matrix.interactions
     return MatrixReport(
         asked.matrix.experiment.name,
         factors,
         cells,
-        effects,
-        failure,
+        estimated.effects,
+        "" if estimated.effects is not None else estimated.failure,
         hypothesis=asked.matrix.experiment.hypothesis,
         run_id=run_id,
         planned=len(state.runs),
@@ -87,7 +88,7 @@ def report_matrix(
         aliases=aliases_of(asked),
         explained=best_conjunction(factors, cells),
         screened=undeclared_interactions(factors, cells, declared, history),
-        notes=tuple(_notes(asked, state, counted)),
+        notes=(*_without_interactions(estimated), *_notes(asked, state, counted)),
     )
 
 
@@ -119,13 +120,44 @@ def aliases_of(asked: AskedMatrix) -> dict[tuple[str, ...], tuple[str, ...]]:
     }
 
 
-def _effects(
+@dataclass(frozen=True)
+class _Estimated:
+    """What the model says.
+
+    Attributes:
+        effects: None where no model has an answer.
+        failure: why the one with the declared interactions has none; empty where it has.
+    """
+
+    effects: MatrixEffects | None
+    failure: str = ""
+
+
+def _estimated(
     asked: AskedMatrix,
     factors: Sequence[Factor],
     counted: Sequence[Counted],
     history: Dispersion | None,
-) -> tuple[tuple[MatrixCell, ...], MatrixEffects | None, str]:
-    """Return cells and effects, with the finest blocks that the model can bear.
+) -> _Estimated:
+    """Return the effects from the whole model, or without its interactions where it has no answer.
+
+    What a factor does is asked of a model without its interactions anyway.
+    """
+    declared = asked.matrix.matrix.interactions
+    whole = _on_finest_blocks(asked, factors, counted, declared, history)
+    if whole.effects is not None or not declared:
+        return whole
+    return replace(_on_finest_blocks(asked, factors, counted, (), history), failure=whole.failure)
+
+
+def _on_finest_blocks(
+    asked: AskedMatrix,
+    factors: Sequence[Factor],
+    counted: Sequence[Counted],
+    interactions: Sequence[tuple[str, str]],
+    history: Dispersion | None,
+) -> _Estimated:
+    """Return the effects with the finest blocks that the model can bear.
 
     Host and boot, hosts, or sets of equal hosts: a cell that was measured on one host only can't
     be told from that host, and blocks that eat up the degrees of freedom leave no test.
@@ -133,17 +165,16 @@ def _effects(
     failure = ""
     found: list[MatrixEffects] = []
     for blocked_by, blocks in _blockings(counted):
-        cells = cells_by(asked, counted, blocks)
         try:
-            effects = matrix_effects(factors, cells, asked.matrix.matrix.interactions, history)
+            cells = cells_by(asked, counted, blocks)
+            effects = matrix_effects(factors, cells, interactions, history)
         except InputError as error:
             failure = failure or str(error)
             continue
         found.append(replace(effects, blocked_by=blocked_by))
-        if effects.method != "firth" or effects.df >= _ENOUGH_DF:
+        if effects.method != "firth" or effects.spare >= _ENOUGH_SPARE:
             break
-    shown = cells_by(asked, counted, {one.facts.trial: one.facts.host for one in counted})
-    return (shown, found[-1], "") if found else (shown, None, failure)
+    return _Estimated(found[-1]) if found else _Estimated(None, failure)
 
 
 def _blockings(counted: Sequence[Counted]) -> Iterable[tuple[str, dict[str, str]]]:
@@ -191,6 +222,14 @@ def _host_and_boot(counted: Sequence[Counted]) -> dict[str, str]:
         else f"{one.facts.host} boot {boots[one.facts.host].index(one.epoch) + 1}"
         for one in counted
     }
+
+
+def _without_interactions(estimated: _Estimated) -> Iterable[str]:
+    if estimated.effects is not None and estimated.failure:
+        yield (
+            "no interaction could be estimated, so each factor is judged without them: "
+            + estimated.failure
+        )
 
 
 def _notes(asked: AskedMatrix, state: CampaignState, counted: Sequence[Counted]) -> Iterable[str]:

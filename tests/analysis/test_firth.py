@@ -5,7 +5,9 @@ import math
 
 import pytest
 
+from fleetctl.analysis.counts import arm
 from fleetctl.analysis.firth import firth_fit
+from fleetctl.analysis.matrix_effects import Factor, MatrixCell, matrix_effects
 
 # bad sessions of 2 x 40 in each cell of experiments/matrix.toml, measured on a lab host; the cells
 # that are left out here had none: runner, keys, overlap, indexer, probe
@@ -55,6 +57,33 @@ def test_the_shipped_matrix_as_measured_is_judged():
     overlap_off = 3
     assert fit.p[overlap_off] < 0.05
     assert fit.intervals[overlap_off].high < 0
+
+
+def test_the_shipped_matrix_as_measured_says_what_a_reader_of_its_cells_would_say():
+    """All bad sessions are captured with overlap; keys and probes make no difference there."""
+    names = ("runner", "keys", "overlap", "indexer", "probe")
+    first = ("captured", "bf16", "on", "transient", "none")
+    levels = [dict.fromkeys([first[i], *(cell[i] for cell in CELLS)]) for i in range(5)]
+    factors = [Factor(name, tuple(found)) for name, found in zip(names, levels, strict=True)]
+    cells = [
+        MatrixCell(
+            dict(zip(names, cell, strict=True)),
+            arm("x", [bad // 2, bad - bad // 2], [40, 40]),
+        )
+        for cell in CELLS
+        for bad in [MEASURED.get(cell, 0)]
+    ]
+    declared = [("runner", "overlap"), ("runner", "keys"), ("keys", "overlap")]
+
+    found = matrix_effects(factors, cells, declared)
+
+    shown = {effect.term[0][1]: effect.log_odds for effect in found.effects if effect.p_holm < 0.05}
+    assert set(shown) == {"eager", "ordered_streams", "off", "persistent_all"}
+    assert all(odds < 0 for odds in shown.values())
+    by_term = {effect.term: effect.p_holm for effect in found.effects}
+    assert by_term[(("runner", "eager"),)] < 0.001
+    assert by_term[(("overlap", "off"),)] < 0.001
+    assert all(by_term[(("probe", level),)] > 0.9 for level in ("ge_diff", "canary"))
 
 
 @pytest.mark.parametrize("left_out", [None, *MEASURED])

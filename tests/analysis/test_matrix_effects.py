@@ -53,7 +53,7 @@ def test_lumpy_runs_weaken_every_effect():
 
 
 def test_history_takes_part_in_the_dispersion():
-    counts = cells([6, 7], [1, 1], [5, 6], [1, 1])
+    counts = cells([6, 7], [3, 3], [5, 6], [3, 3])
 
     found = matrix_effects([PATCH, CLONES], counts, history=Dispersion(4.0, 20))
 
@@ -76,17 +76,51 @@ def test_declared_interactions_and_hosts_enter_the_model():
 
     assert found.effects[2].term == (("patch", "on"), ("clones", "on"))
     assert found.effects[2].p_holm < 0.05
-    assert found.df == 16 - 5
+    assert found.spare == 16 - 5
+    assert found.df == 12 - 4
 
 
-def test_a_main_effect_is_the_average_over_the_other_factor_even_with_their_interaction():
+def test_a_factor_is_judged_without_its_interactions_and_they_beside_it():
     counts = cells([12, 12], [4, 4], [12, 12], [12, 12])
+
+    alone = matrix_effects([PATCH, CLONES], counts)
+    (*factors, both) = matrix_effects([PATCH, CLONES], counts, [("patch", "clones")]).effects
+
+    raw = [effect.log_odds for effect in alone.effects]
+    assert [effect.log_odds for effect in factors] == pytest.approx(raw)
+    assert both.log_odds > 1
+    assert both.p < 0.05
+
+
+def test_a_fault_that_takes_two_levels_at_once_is_seen_in_both_factors():
+    """One of four cells has it: with their interaction fitted each effect alone is unknown."""
+    counts = cells([7, 8], [0, 0], [0, 0], [0, 0])
 
     (patch, clones, both) = matrix_effects([PATCH, CLONES], counts, [("patch", "clones")]).effects
 
-    assert patch.log_odds == pytest.approx(-both.log_odds / 2, abs=0.01)
-    assert clones.log_odds == pytest.approx(both.log_odds / 2, abs=0.01)
-    assert patch.p < 0.05
+    assert patch.p_holm < 0.01
+    assert clones.p_holm < 0.01
+    assert both.p_holm > 0.05
+
+
+def test_cells_that_are_never_bad_do_not_thin_out_the_spread_of_those_that_are():
+    """Boots that share their luck are no effect of what differs between them."""
+    keys = Factor("keys", ("bf16", "fp8"))
+    three = [PATCH, CLONES, keys]
+    lumpy = {("off", "off", "bf16"): [12, 3], ("off", "off", "fp8"): [1, 2]}
+    counts = [
+        MatrixCell(
+            {"patch": patch, "clones": clones, "keys": key},
+            arm("x", lumpy.get((patch, clones, key), [0, 0]), [40, 40]),
+        )
+        for patch, clones in LEVELS
+        for key in keys.levels
+    ]
+    found = matrix_effects(three, counts)
+
+    assert found.phi > 3
+    assert found.df < 4
+    assert found.effects[2].p > 0.05
 
 
 def test_few_bad_sessions_are_told_by_exact_tables_inside_strata():

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from fleetctl.analysis.matrix_effects import matrix_effects
+from fleetctl.errors import InputError
 from fleetctl.report.matrix import as_json, markdown, render
 from fleetctl.store.campaign import CampaignState, RunPhase, RunState
 from fleetctl.workflow.campaign_status import status_json, status_lines
@@ -54,6 +56,43 @@ def test_cells_that_only_one_host_has_are_compared_over_equal_hosts(tmp_path):
     report = report_of(tmp_path, sites=("h1", "h2", "h3", "h4"), runs=1)
 
     assert report.effects.blocked_by == "set of equal hosts"
+
+
+def test_without_an_answer_for_interactions_each_factor_is_judged_all_the_same(
+    tmp_path, monkeypatch
+):
+    from fleetctl.workflow import matrix_report as module
+
+    def no_interactions(factors, cells, interactions=(), history=None):
+        if interactions:
+            raise InputError("it did not converge", why="no finite answer", next_step="more runs")
+        return matrix_effects(factors, cells, interactions, history)
+
+    monkeypatch.setattr(module, "matrix_effects", no_interactions)
+    report = report_of(tmp_path)
+    told = " ".join(render(report).split())
+
+    assert "MATRIX: the rate moves with keys=fp8, overlap=off" in told
+    assert [len(effect.term) for effect in report.effects.effects] == [1, 1]
+    assert "each factor is judged without them: it did not converge: no finite answer" in told
+
+
+def test_a_matrix_without_any_effect_says_why_and_still_what_explains_its_cells(
+    tmp_path, monkeypatch
+):
+    from fleetctl.workflow import matrix_report as module
+
+    def nothing(*_):
+        raise InputError("it did not converge", why="no finite answer", next_step="more runs")
+
+    monkeypatch.setattr(module, "matrix_effects", nothing)
+    report = report_of(tmp_path)
+    told = " ".join(render(report).split())
+
+    assert "no effect could be estimated: it did not converge: no finite answer." in told
+    assert "keys x overlap explains it: keys=bf16 with overlap=on has 35%" in told
+    assert as_json(report)["explained"]["bad_share"] > 0.8
+    assert as_json(report)["failure"] == "it did not converge: no finite answer"
 
 
 def test_a_trial_that_was_not_exercised_says_nothing(tmp_path):
