@@ -12,7 +12,7 @@ from fleetctl.cli.boundary import ToldAsJson, error_as_json, missing
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, QueueAddress, RunsPath
-from fleetctl.errors import FleetError, InputError
+from fleetctl.errors import ExitCode, FleetError, InputError
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.store.run_folder import RunFolder
@@ -167,6 +167,9 @@ def _finish(
     """Write and print the report of what was measured; then say what went wrong, if anything.
 
     A campaign's own error says how its hosts are: that the report failed, too, never hides it.
+
+    Raises:
+        typer.Exit: 7, when no effect could be estimated from what was measured.
     """
     try:
         with after_the_hosts_are_back(f"`fleetctl resume {end.folder.run_id}` writes the report"):
@@ -178,6 +181,8 @@ def _finish(
         raise end.error from failed
     if end.error is not None:
         raise ToldAsJson(end.error) if as_json else end.error
+    if end.folder.read_table("report.json").get("failure"):
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
 def _write_and_print(

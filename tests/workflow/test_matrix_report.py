@@ -3,16 +3,21 @@
 import json
 
 import pytest
+import typer
 
 from fleetctl.analysis.matrix_effects import matrix_effects
-from fleetctl.errors import InputError
+from fleetctl.cli import matrix as cli_matrix
+from fleetctl.errors import ExitCode, InputError
 from fleetctl.report.matrix import as_json, markdown, render
 from fleetctl.store.campaign import CampaignState, RunPhase, RunState
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.campaign import CampaignEnd
 from fleetctl.workflow.campaign_status import status_json, status_lines
 from fleetctl.workflow.matrix import cell_runs
 from fleetctl.workflow.matrix_report import counted_of, report_matrix
 from tests.workflow.matrices import asked, fleet, result_of
 
+BOTH = "keys=fp8,overlap=off"
 RATES = {"keys=bf16,overlap=on": 14}
 INTERACTION = 'interactions = [["keys", "overlap"]]'
 
@@ -93,6 +98,30 @@ def test_a_matrix_without_any_effect_says_why_and_still_what_explains_its_cells(
     assert "keys x overlap explains it: keys=bf16 with overlap=on has 35%" in told
     assert as_json(report)["explained"]["bad_share"] > 0.8
     assert as_json(report)["failure"] == "it did not converge: no finite answer"
+
+
+@pytest.mark.parametrize(
+    ("together", "code"), [(True, ExitCode.INCONCLUSIVE), (False, ExitCode.OK)]
+)
+def test_a_matrix_without_any_effect_is_inconclusive(tmp_path, capsys, together, code):
+    """Nothing can be told apart where only the baseline and its opposite were counted."""
+    matrix = asked(tmp_path, runs=4)
+    every = cell_runs(matrix, fleet())
+    kept = [run for run in every if not together or run.cell in (every[0].cell, BOTH)]
+    results = tuple(result_of(run, "h1", bad=5) for run in kept)
+    state = CampaignState(tuple(RunState(run, RunPhase.DONE, "h1") for run in kept))
+    folder = RunFolder.create(tmp_path / "runs", "r", {"kind": "matrix"})
+    end = CampaignEnd(folder, state, results, (), None)
+    ended = ExitCode.OK
+
+    try:
+        cli_matrix._finish(matrix, end, tmp_path / "runs", 1.0, as_json=False)
+    except typer.Exit as told:
+        ended = told.exit_code
+
+    assert ended == code
+    failed = "no effect could be estimated: some effects can't be told apart"
+    assert (failed in capsys.readouterr().out) == together
 
 
 def test_a_trial_that_was_not_exercised_says_nothing(tmp_path):
