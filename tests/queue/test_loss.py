@@ -81,6 +81,42 @@ def test_a_frozen_worker_s_late_result_is_refused_and_it_works_on(two, name):
     assert one.done(more, result_of(more))
 
 
+def test_of_three_workers_one_killed_and_one_away_every_cell_is_counted_once(hasty, two, name):
+    """The dead one had ended a cell and held another; the one that was away comes back too late."""
+    machines = [*two, *hasty.start("three")]
+    killed, away, left = (machine.queue(name) for machine in machines)
+    runs = [cell_run(number) for number in range(7)]
+    left.put(runs)
+    measured = Counter()
+    counted = Counter()
+
+    def measure(queue, run, site):
+        measured[run.id] += 1
+        counted[run.id] += queue.done(run, result_of(run, site))
+
+    measure(killed, take(killed, "s1"), "s1")
+    held = {"s1": take(killed, "s1"), "s2": take(away, "s2"), "s3": take(left, "s3")}
+    machines[1].freeze()
+    machines[0].kill()
+    measure(left, held["s3"], "s3")
+    sooner_or_later(lambda: not left.state().in_phase(RunPhase.TAKEN))
+    left.put(runs)  # a controller that resumes puts all of its runs again
+    machines[1].thaw()
+    measure(away, held["s2"], "s2")
+    while run := take(left, "s3"):
+        measure(left, run, "s3")
+
+    assert counted == Counter(run.id for run in runs)
+    assert Counter(result.id for result in left.results()) == counted
+    assert {result.digest for result in left.results()} == {run.digest for run in runs}
+    twice = {run_id for run_id, times in measured.items() if times > 1}
+    assert twice == {held["s2"].id}
+    faults = {one.run.id: one.run.faults for one in left.state().runs}
+    assert {run_id for run_id, number in faults.items() if number} == {
+        held[s].id for s in ("s1", "s2")
+    }
+
+
 def test_a_worker_declared_lost_may_take_the_very_same_cell_again(two, name):
     one = two[0].queue(name)
     one.put([cell_run(0)])
