@@ -58,9 +58,7 @@ def _edited(
     full = path.absolute()
     context = Context(path=str(full), library=FileLibrary(DiskFiles(Path("/"))))
     edited = edit_script(content, edits, parser, context=context)
-    return edited.content, "; ".join(
-        f"{change.name} {change.means} (line {change.line})" for change in edited.changes
-    )
+    return edited.content, "; ".join(map(str, edited.changes))
 
 
 def edit_local_unit(

@@ -57,5 +57,5 @@ def _script_alone(
     edited = edit_script(content, edits, parser, context=context)
     if edited.content == content:
         return ()
-    why = "; ".join(f"{c.name} {c.means} (line {c.line})" for c in edited.changes)
+    why = "; ".join(map(str, edited.changes))
     return (FileEdit(resolved(sources.tree(), path), content, edited.content, "script", why),)

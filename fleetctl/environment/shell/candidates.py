@@ -19,12 +19,17 @@ from fleetctl.errors import EditRefused
 
 @dataclass(frozen=True)
 class Candidate:
-    """One edit."""
+    """One edit.
+
+    Attributes:
+        because: why it is this one and not a plainer one; empty where nothing is to be said.
+    """
 
     name: str
     means: str
     line: int
     splices: tuple[Splice, ...]
+    because: str = ""
 
 
 def candidates(
@@ -94,7 +99,7 @@ class _Chooser:
         for more in self.insertions():
             yield Candidate(
                 self.name, f"taken out of the command, {more.means}", more.line,
-                (*more.splices, *removals),
+                (*more.splices, *removals), more.because,
             )  # fmt: skip
 
     def removal(self, start: int, end: int) -> Splice:
@@ -281,6 +286,11 @@ class _Chooser:
         return not self.script.content[self.script.line_start(offset) : offset].strip(b" \t")
 
     def statement_at(self, place: Place) -> Candidate:
+        """Insert a statement; what sets the variable before it is left as it is.
+
+        To delete the line that sets it would not be exact: a value that the script was started
+        with would show instead, and whatever reads the variable on the way would read another.
+        """
         offset = place.statement.start
         if self.wanted is None:
             unset = "unset -v" if self.name in self.functions else "unset"
@@ -295,7 +305,22 @@ class _Chooser:
             start = self.script.line_start(offset)
             indent = self.script.content[start:offset]
             splice = Splice(start, start, indent + bytes_of(text) + b"\n")
+        if self.wanted is None:
+            return Candidate(
+                self.name, "unset before the launch", line, (splice,), self.why_setters_stay()
+            )
         return Candidate(self.name, "inserted before the launch", line, (splice,))
+
+    def why_setters_stay(self) -> str:
+        writes = self.variable.writers | self.variable.earlier
+        lines = sorted({w.line for w in writes if w.line and not w.path})
+        if not lines:
+            return ""
+        which = (
+            "which sets it, stays: with it" if len(lines) == 1 else "which set it, stay: with them"
+        )
+        named = f"line {lines[0]}" if len(lines) == 1 else f"lines {', '.join(map(str, lines))}"
+        return f"{named}, {which} deleted, a value from outside could reach the server"
 
     def prefixed(self) -> Iterator[Candidate]:
         """Put the value into the command itself, which nothing after it can undo."""

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetctl.environment.names import check_edits, check_shell_names
-from fleetctl.environment.shell.analysis import ANYBODY, Analysis, Caller, analyse, interpreter_of
+from fleetctl.environment.shell.analysis import ANYBODY, Analysis, Caller, analyse
 from fleetctl.environment.shell.candidates import Candidate, candidates
 from fleetctl.environment.shell.conflicts import check_conflicts
 from fleetctl.environment.shell.env_file import edit_shell_env_file, is_shell_env_file
 from fleetctl.environment.shell.observation import Library
+from fleetctl.environment.shell.own_program import interpreter_of
 from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.shell.referee import check_with_bash
 from fleetctl.environment.splice import spliced
@@ -29,13 +30,24 @@ class Change:
     """One name that had to be changed.
 
     Attributes:
-        means: `value edited in place`, `inserted before the launch` and the like.
+        means: `edited in place`, `inserted before the launch` and the like.
         line: of the edit, in the script as it was.
+        because: why it is this edit and not a plainer one; empty where nothing is to be said.
     """
 
     name: str
     means: str
     line: int
+    because: str = ""
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        return f"{self.name} {self.means} (line {self.line}{self.reason})"
+
+    @property
+    def reason(self) -> str:
+        """Why it is this edit, as the end of a sentence."""
+        return f"; {self.because}" if self.because else ""
 
 
 @dataclass(frozen=True)
@@ -191,7 +203,7 @@ def _search(
         failing = _failing(after, edits)
         if not failing:
             check_with_bash(content, splices, edits, parser)
-            changes = dict.fromkeys(Change(c.name, c.means, c.line) for c in chosen)
+            changes = dict.fromkeys(Change(c.name, c.means, c.line, c.because) for c in chosen)
             return Edited(text, tuple(changes))
         for name, number in failing:
             _advance(analysis, choices, name, number, edits[name])

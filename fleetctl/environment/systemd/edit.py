@@ -188,7 +188,7 @@ class _Editor:
         )
         edited = edit_script(content, {name: wanted}, self.parser, context=context)
         if edited.content != content:
-            means = ", ".join(change.means for change in edited.changes)
+            means = ", ".join(f"{each.means}{each.reason}" for each in edited.changes)
             self.write(path, edited.content, "script", f"{name}: {means}")
 
     def edit_command(self, start: Start | None, name: str, wanted: str | None) -> None:

@@ -132,6 +132,30 @@ def test_changes_name_the_means_and_the_line():
 
 
 @pytest.mark.parametrize(
+    ("setters", "told"),
+    [
+        ("", "A unset before the launch (line 1)"),
+        (
+            "export A=1\n",
+            "A unset before the launch (line 2; line 1, which sets it, stays: with it deleted, "
+            "a value from outside could reach the server)",
+        ),
+        (
+            "export A=1\nif test -e x; then\nA=2\nfi\n",
+            "A unset before the launch (line 5; lines 1, 3, which set it, stay: with them deleted, "
+            "a value from outside could reach the server)",
+        ),
+    ],
+)
+def test_a_flag_that_is_taken_away_says_what_was_done_and_why_its_setters_stay(setters, told):
+    text = f"{setters}exec vllm serve x\n".encode()
+    result = edit_script(text, {"A": None}, PARSER)
+
+    assert result.content == text.replace(b"exec", b"unset A\nexec")
+    assert [str(change) for change in result.changes] == [told]
+
+
+@pytest.mark.parametrize(
     ("before", "edits", "after"),
     [
         # quoting style, comment and line end stay
