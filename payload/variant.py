@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,13 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "indexer": ("transient", "persistent_logits", "persistent_all", "eager"),
     "runner": ("eager", "captured", "differential", "ordered_streams"),
     "cache": ("bf16", "fp8", "guarded"),
+}
+
+# What every variant of a family can be asked for.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "indexer": ("select",),
+    "runner": ("buckets", "prepare", "step", "findings"),
+    "cache": ("pools", "key_format", "expect", "verify"),
 }
 
 
@@ -55,6 +63,23 @@ class Loaded:
         """The log line that proves which variant runs."""
         return f"[variant] {self.family}={self.name} sha256={self.sha256[:12]} file={self.file}"
 
+    def make(self, parts: object) -> Any:  # noqa: ANN401 - what the family's contract says
+        """Return the variant, built from the family's parts.
+
+        Raises:
+            ImportError: the module is of another family, or its `build` is broken.
+        """
+        try:
+            built = self.build(parts)
+        except (AttributeError, TypeError) as error:
+            why = f"{self.module} builds no {self.family}: {_told(error)}"
+            raise ImportError(f"{why}; {_advice(self.family)}") from error
+        missing = [name for name in PARTS[self.family] if not hasattr(built, name)]
+        if missing:
+            why = f"{self.module} is no {self.family}: it has no {', '.join(missing)}"
+            raise ImportError(f"{why}; {_advice(self.family)}")
+        return built
+
 
 def lookup(table: Mapping[str, T], name: str, *, kind: str = "variant") -> T:
     """Return the entry, or say which there are.
@@ -73,12 +98,14 @@ def load(family: str, module_name: str) -> Loaded:
     """Import a variant module.
 
     Raises:
-        ImportError: there is no such module, or it is no variant (no `NAME` or no `build`).
+        ImportError: there is no such module, it fails, or it is no variant (no `NAME` or no
+            `build`).
     """
-    module = importlib.import_module(module_name)
+    module = _import(family, module_name)
     name, build, file = (getattr(module, key, None) for key in ("NAME", "build", "__file__"))
     if not (isinstance(name, str) and callable(build) and isinstance(file, str)):
-        raise ImportError(f"{module_name} is no {family} variant: it needs NAME and build")  # noqa: TRY004 - not importable as one
+        why = f"{module_name} is no {family} variant: it needs NAME and build"
+        raise ImportError(f"{why}; {_advice(family)}")  # noqa: TRY004 - not importable as one
     return Loaded(family, name, module_name, file, _sha256(module), build)
 
 
@@ -99,6 +126,29 @@ def diff(family: str, first: str, second: str) -> str:
         old.splitlines(keepends=True), new.splitlines(keepends=True), from_file, to_file
     )
     return "".join(lines)
+
+
+def _import(family: str, module_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ImportError(f"{error.msg}; {_advice(family)}") from error
+        raise ImportError(f"{module_name} cannot be imported: {_told(error)}") from error
+    except Exception as error:
+        why = f"{module_name!r} cannot be imported: {_told(error)}"
+        raise ImportError(f"{why}; {_advice(family)}") from error
+
+
+def _advice(family: str) -> str:
+    return f"--{family} takes a module's name, such as payload.{family}.{FAMILIES[family][0]}"
+
+
+def _told(error: Exception) -> str:
+    """Return what went wrong, and where."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    place = "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _sha256(module: ModuleType) -> str:

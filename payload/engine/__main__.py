@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ import uvicorn
 from payload.device.contract import Device
 from payload.engine.assemble import Slots, assemble, choose_device
 from payload.engine.config import EngineConfig, default_model
+from payload.engine.listen import bind, refusal
 from payload.engine.server import Served, application
 from payload.engine.service import Service
 from payload.flags import read_flags
@@ -27,15 +29,16 @@ LOG_FORMAT = "[%(asctime)s] %(message)s"
 DRAIN_S = 25.0  # below the 30 s after which a unit is usually killed
 GRACE_S = 2  # for connections that are left then: a request whose body never ends, say
 CANNOT_START = 2
+PORTS = range(65_536)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(prog="python -m payload.engine", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=30002)
+    parser.add_argument("--port", type=_port, default=30002, help="0 = one that is free")
     parser.add_argument("--model-path", default="glass-box")
-    parser.add_argument("--served-model-name", default="dsv4-flash")
+    parser.add_argument("--served-model-name", type=_name, default="dsv4-flash")
     parser.add_argument("--indexer", default="payload.indexer.transient", metavar="MODULE")
     parser.add_argument("--runner", default="payload.runner.captured", metavar="MODULE")
     parser.add_argument("--cache", default="payload.cache.bf16", metavar="MODULE")
@@ -49,8 +52,27 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _port(written: str) -> int:
+    port = int(written)
+    if port not in PORTS:
+        raise argparse.ArgumentTypeError(f"must be {PORTS[0]} to {PORTS[-1]}: {written}")
+    return port
+
+
+def _name(written: str) -> str:
+    if not written.isprintable() or not written.strip():
+        raise argparse.ArgumentTypeError(f"must be a name that requests can ask for: {written!r}")
+    return written
+
+
 def configure(options: argparse.Namespace, device: Device) -> EngineConfig:
-    """Return the sizes that the options ask for."""
+    """Return the sizes that the options ask for.
+
+    Raises:
+        ValueError: a size that cannot be.
+    """
+    if options.depth == 1:
+        raise ValueError("depth must be 0 (balance them) or at least 2: 1; choose another --depth")
     return EngineConfig(
         model=replace(default_model(device.torch_device.type), depth=options.depth),
         max_batch=options.max_batch,
@@ -65,6 +87,7 @@ def build_service(options: argparse.Namespace, log: logging.Logger) -> Service:
 
     Raises:
         ImportError: a module is missing or no variant.
+        MemoryError: the sizes don't fit into memory.
         ValueError: a flag or a size that cannot be.
     """
     flags, warnings = read_flags(os.environ)
@@ -115,10 +138,31 @@ def main(arguments: Sequence[str]) -> int:
     log = logging.getLogger("payload.engine")
     options = parse(arguments)
     try:
-        service = build_service(options, log)
+        listeners = bind(options.host, options.port)
+        try:
+            return serve(options, build_service(options, log), listeners, log)
+        finally:
+            for listener in listeners:
+                listener.close()
     except (ImportError, ValueError) as error:
         log.error("cannot start: %s", error)  # noqa: TRY400 - the message says it all
-        return CANNOT_START
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        lower = "lower --max-batch, --context-tokens or --cache-pages"
+        log.error("cannot start: out of memory: %s; %s", error, lower)  # noqa: TRY400 - as above
+    return CANNOT_START
+
+
+def serve(
+    options: argparse.Namespace,
+    service: Service,
+    listeners: list[socket.socket],
+    log: logging.Logger,
+) -> int:
+    """Serve until told to stop; return the process's exit status.
+
+    Raises:
+        ValueError: another process took the port meanwhile.
+    """
     served = Served(
         options.served_model_name, options.model_path, tuple(sys.orig_argv), dict(os.environ)
     )
@@ -126,19 +170,23 @@ def main(arguments: Sequence[str]) -> int:
     def stop() -> None:
         server.should_exit = True
 
-    app = application(service, served, stop)
     config = uvicorn.Config(
-        app,
-        host=options.host,
-        port=options.port,
+        application(service, served, stop),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,
     )
     server = DrainingServer(config)
     server.service = service
-    log.info("The server is fired up and ready to roll! http://%s:%d", options.host, options.port)
-    server.run()
+    port = listeners[0].getsockname()[1]
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    log.info("The server is fired up and ready to roll! http://%s:%d", host, port)
+    try:
+        server.run(listeners)
+    except OSError as error:
+        if server.started:
+            raise
+        raise ValueError(refusal(options.host, port, error)) from error
     log.info("stopped")
     return 1 if service.has_failed else 0
 

@@ -16,6 +16,7 @@ from payload.engine.calibrate import balanced_depth
 from payload.engine.config import EngineConfig
 from payload.engine.engine import Engine
 from payload.engine.index_kernels import index_parts
+from payload.engine.memory import check_memory, free_memory_bytes
 from payload.engine.model import GlassBox
 from payload.engine.tokenizer import Tokenizer, standard_tokenizer
 from payload.engine.weights import construct
@@ -67,8 +68,10 @@ def assemble(
     """Build weights, pools and runner, and capture; every stage is logged with its numbers.
 
     Raises:
-        ValueError: a flag or a size that cannot be.
+        ImportError: a module that builds no variant of its family.
+        ValueError: a flag or a size that cannot be, or for which there is no memory.
     """
+    check_memory(config, free_memory_bytes(device.torch_device))
     index = index_parts(device, flags)
     tokenizer = standard_tokenizer()
     if config.model.depth == 0:
@@ -79,17 +82,17 @@ def assemble(
     positions = config.context_tokens
     weights = construct(config.model, vocabulary=tokenizer.size, positions=positions, device=where)
     log.info("weights: %.1f MB in %.2f s", weights.size_bytes / 1e6, time.perf_counter() - started)
-    cache = slots.cache.build(_cache_parts(config, flags, where))
+    cache = slots.cache.make(_cache_parts(config, flags, where))
     log.info(
         "pools: %d pages, %.1f MB, index_k=%s",
         config.cache_pages,
         cache.pools.size_bytes / 1e6,
         cache.key_format.value,
     )
-    model = GlassBox(config, weights, cache.pools, slots.indexer.build(index))
+    model = GlassBox(config, weights, cache.pools, slots.indexer.make(index))
     inputs = StepInputs.allocate(config.max_batch, config.pages_per_row, where)
     parts = RunnerParts(device, model.step, inputs, config.buckets, index, flags, log)
-    runner = slots.runner.build(parts)
+    runner = slots.runner.make(parts)
     _prepare(runner, log)
     engine = _engine(config, tokenizer, model, cache, runner, log)
     return Assembly(engine, device, cache, runner, config, flags, slots)
