@@ -1,12 +1,13 @@
 """A start that cannot be is refused in one line that names the option, whatever it says."""
 
+import errno
 import logging
 import socket
 
 import pytest
 import torch
 
-from payload.engine.__main__ import main
+from payload.engine.__main__ import DrainingServer, main
 from payload.engine.calibrate import TYPICAL_ROWS
 from payload.engine.config import EngineConfig, ModelConfig
 from payload.engine.listen import bind
@@ -111,6 +112,16 @@ def test_a_port_in_use_is_found_before_the_engine_is_built(refused):
         said = refused("--port", str(port), "--indexer", "not.even.looked.at")
 
     assert f"port {port} of 127.0.0.1 is in use: `ss -ltnp 'sport = :{port}'` names who" in said
+
+
+def test_a_port_that_is_lost_while_the_engine_is_built_is_told_in_one_line(refused, monkeypatch):
+    def run(_server, _listeners):
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(DrainingServer, "run", run)
+    said = refused("--max-batch", "1", "--cache-pages", "65", *DEPTH)
+
+    assert "of 127.0.0.1 is in use" in said
 
 
 def test_a_name_is_bound_at_all_its_addresses():
