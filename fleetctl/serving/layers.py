@@ -7,7 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from fleetctl.serving.probe import Answer, Answered, HttpProbe, Unknown, Unreachable
+from fleetctl.serving.probe import (
+    NOTHING_LISTENS,
+    Answer,
+    Answered,
+    HttpProbe,
+    Unknown,
+    Unreachable,
+)
 from fleetctl.trial.classes import OutcomeClass
 from fleetctl.trial.dialogue import truth_of
 from fleetctl.trial.events import Exchange, Expectation, SessionRecord, Truth
@@ -129,6 +136,8 @@ def service_layers(plan: ReadyPlan) -> tuple[Layer, ...]:
 def check_port(probe: HttpProbe) -> Passed | Failed:
     """Ask whether something listens."""
     answer = probe.port(deadline_s=PORT_S)
+    if answer == Unreachable(NOTHING_LISTENS):
+        return Failed("unreachable", f"{NOTHING_LISTENS} yet")
     return _not_answered(answer) or Passed("something listens")
 
 

@@ -19,7 +19,7 @@ from fleetctl.serving.target import Target
 MOST_BYTES = 2**20
 _TUNNEL_PATIENCE_S = 0.2  # a tunnel accepts first and closes when the far port refuses
 # whether told by the host itself or by the tunnel, which can only end our connection
-_NOTHING_LISTENS = "nothing listens on the port yet"
+NOTHING_LISTENS = "nothing listens on the port"
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class TargetProbe:
                 connection.settimeout(min(_TUNNEL_PATIENCE_S, deadline_s))
                 with contextlib.suppress(TimeoutError):
                     if connection.recv(1, socket.MSG_PEEK) == b"":
-                        return self._failed(_NOTHING_LISTENS)
+                        return self._failed(NOTHING_LISTENS)
         except (ConnectionRefusedError, ConnectionResetError):
-            return self._failed(_NOTHING_LISTENS)
+            return self._failed(NOTHING_LISTENS)
         except OSError as error:
             return self._failed(error.strerror or str(error))
         return Answered(0)

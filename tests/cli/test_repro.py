@@ -82,7 +82,7 @@ def test_repro_against_nothing_says_what_to_do(fleetctl):
     code, out, err = fleetctl("repro", "--url", "http://127.0.0.1:1")
     assert (code, out) == (3, "")
     assert "nothing answers at http://127.0.0.1:1" in err
-    assert "refused" in err
+    assert "why: nothing listens on the port\n" in err
 
 
 @pytest.mark.parametrize(

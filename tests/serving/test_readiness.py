@@ -118,6 +118,7 @@ def test_a_port_that_never_opens_is_unreachable_and_the_deadline_is_kept():
     clock = QuickClock()
     error = failing(PLAN, closed_port(), clock=clock)
     assert (error.layer, error.state) == ("port", "unreachable")
+    assert "port is unreachable: nothing listens on the port yet (waited" in error.why
     assert 30 <= clock.time_s <= 34
 
 
@@ -209,12 +210,12 @@ def test_a_tunnel_that_accepts_and_closes_means_that_nothing_listens(linger_s):
         thread = threading.Thread(target=accept_and_close)
         thread.start()
         probe = TargetProbe(Target(f"http://127.0.0.1:{port}", "fake"), SystemClock())
-        assert probe.port(deadline_s=2) == Unreachable("nothing listens on the port yet")
+        assert probe.port(deadline_s=2) == Unreachable("nothing listens on the port")
         thread.join()
 
 
 def test_a_port_that_refuses_is_told_in_the_same_words():
-    assert closed_port().port(deadline_s=1) == Unreachable("nothing listens on the port yet")
+    assert closed_port().port(deadline_s=1) == Unreachable("nothing listens on the port")
 
 
 def test_a_server_that_drips_for_ever_is_given_up_at_the_deadline(serve):
