@@ -134,7 +134,7 @@ def _all_names(understood: Understood) -> set[str]:
 def _origin(
     name: str, sources: Sources, understood: Understood, comments: Sequence[tuple[str, Place]]
 ) -> FlagOrigin:
-    variable = understood.seen.variable(name)
+    variable = understood.seen.told(name)
     settings = _settings(name, understood)
     by_script = [w for w in variable.writers if w.means is not Means.INHERITED]
     from_unit = [_from_setting(s) for s in settings]
@@ -144,7 +144,8 @@ def _origin(
     earlier = {w for w in variable.earlier if w.means is not Means.INHERITED} - set(by_script)
     losing = [p for p in from_unit if p not in setters]
     overridden = (*losing, *_sorted(_from_write(w, understood) for w in earlier))
-    value = None if variable.is_absent() else variable.value
+    value = variable.value if variable.exported is True else HOLE
+    value = None if variable.is_absent() else value
     running = tuple(_running(process, name) for process in sources.processes)
     origin = FlagOrigin(name, value, setters, overridden, running, ())
     findings = tuple(_findings(origin, variable, settings, understood, comments))

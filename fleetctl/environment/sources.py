@@ -110,8 +110,8 @@ def wanted_files(sources: Sources, parser: Parser) -> tuple[str, ...]:
         if start is not None and start.command is None:
             first = start.value.split()[:1]
             wanted += [word.lstrip("-@:+!") for word in first]
-        if start is not None and start.script:
-            wanted.append(start.script)
+        if start is not None:
+            wanted += [path for path in (start.script, start.unread) if path]
     for path, content in scripts_of(sources):
         wanted += _opened(path, content, sources, parser)
     seen = understand(sources, parser).seen.analysis

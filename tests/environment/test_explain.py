@@ -244,7 +244,7 @@ def test_the_plan_refuses_when_nothing_is_known():
 
 
 def test_the_managers_own_environment_counts():
-    files = {AT: b"[Service]\nPassEnvironment=A\nExecStart=/opt/bin/server\n"}
+    files = {AT: b"[Service]\nPassEnvironment=A\nExecStart=/usr/bin/vllm serve x\n"}
     known = Sources(UNIT, files, manager=Manager(variables={"A": "1"}))
     assert plan(known, A="1") == []
     assert origin_of("A", known).setters[0].how == "PassEnvironment="

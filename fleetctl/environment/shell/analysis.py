@@ -14,6 +14,7 @@ from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, State,
 from fleetctl.environment.shell.interpret import Interpreter
 from fleetctl.environment.shell.machine import Machine, TooEntangled
 from fleetctl.environment.shell.observation import Library, NoFiles, Observation, Reading
+from fleetctl.environment.shell.own_program import interpreter_of
 from fleetctl.environment.shell.parser import Parser
 from fleetctl.environment.shell.tree import Script, text_of
 from fleetctl.errors import EditRefused
@@ -93,6 +94,7 @@ class Analysis:
         pairs: offsets of two launches where the second may follow the first in one run.
         asynchronous: names that a signal handler may write at any time.
         opened: paths the script sources or runs, whether known or not.
+        unread: those of them that nobody knows, and programs that may start the server unseen.
         end: the variables at the end of the script, None where it never gets there.
         names: every variable that the script itself writes.
         functions: names of the functions it defines.
@@ -104,10 +106,17 @@ class Analysis:
     pairs: frozenset[tuple[int, int]]
     asynchronous: frozenset[str]
     opened: tuple[str, ...]
+    unread: tuple[str, ...]
     end: State | None
     names: frozenset[str]
     functions: frozenset[str]
     aliases: frozenset[str]
+
+    @property
+    def starts_surely(self) -> bool:
+        """Say whether a server was recognised as one."""
+        seen = (each for launch in self.launches for each in launch.observations)
+        return any(each.line.payload is not Payload.POSSIBLE for each in seen)
 
 
 def analyse(
@@ -166,25 +175,12 @@ def _analysed(
         pairs=frozenset(machine.pairs),
         asynchronous=frozenset(machine.asynchronous),
         opened=tuple(dict.fromkeys(machine.opened)),
+        unread=tuple(dict.fromkeys(machine.unread)),
         end=end,
         names=frozenset(machine.every_text),
         functions=frozenset(machine.functions),
         aliases=frozenset(machine.aliases),
     )
-
-
-def interpreter_of(content: bytes) -> str:
-    """Return the program that the first line names: `bash`, `sh`, another, or ""."""
-    first = content.split(b"\n", 1)[0]
-    if not first.startswith(b"#!"):
-        return ""
-    words = first[2:].decode("latin-1").split()
-    while words and (
-        words[0].rpartition("/")[2] == "env" or words[0].startswith("-") or "=" in words[0]
-    ):
-        words.pop(0)
-    name = words[0].rpartition("/")[2] if words else ""
-    return "sh" if name in ("sh", "dash", "ash") else name
 
 
 def _initial(caller: Caller, content: bytes) -> State:

@@ -36,6 +36,8 @@ class Options:
 
 def declaration(machine: Machine, command: Declaration, state: State) -> None:
     """Interpret export, declare, typeset, local, readonly or nameref."""
+    if command.variant == "local" and not state.in_function:
+        return  # it fails
     scope = machine.scope(state.copy())  # all words are expanded before the first one is assigned
     flags: list[str] = []
     rest: list[tuple[Assignment, str] | Field] = []
@@ -62,6 +64,8 @@ def declaration(machine: Machine, command: Declaration, state: State) -> None:
 
 def declare_words(machine: Machine, variant: str, items: Sequence[Field], state: State) -> None:
     r"""Interpret the same where the shell sees plain words: `command export A=1`, `\export A=1`."""
+    if variant == "local" and not state.in_function:
+        return
     flags = [item.text for item in items if _is_flag(item.text)]
     options = _options(variant, flags, state)
     if options.functions:
@@ -292,6 +296,8 @@ def _alias(machine: Machine, items: Sequence[Field], state: State) -> None:
             raise _alias_of_grammar(name, machine.reading.line_of(item.word.start))
         if equals:
             machine.aliases[name] = text
+            line = machine.reading.line_of(item.word.start)
+            machine.aliased_at[name] = (machine.reading.path, line)
 
 
 def _alias_of_grammar(name: str, line: int) -> EditRefused:
@@ -342,6 +348,11 @@ _NEVER_ALIASES = DECLARATIONS | frozenset(
     | {"done", "case", "esac", "select", "function", "time", "coproc", "{", "}", "!", "[["}
 )
 """Words that the parser, or an edit, takes at their word."""
+
+ONLY_BASH = frozenset(
+    {"declare", "typeset", "source", "pushd", "popd", "shopt", "mapfile", "readarray", "let"}
+)
+"""Builtins that `sh` may lack: dash does, a bash of the name `sh` does not."""
 
 SPECIAL = frozenset(
     {".", ":", "break", "continue", "eval", "exec", "exit", "export", "readonly", "return", "set"}

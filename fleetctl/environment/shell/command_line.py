@@ -50,6 +50,8 @@ class CommandLine:
         filed: a file of variables is read, which assignments in the command override.
         barrier: why nothing that the shell sets arrives; "" where it does.
         crossable: an assignment in the command itself arrives nevertheless.
+    altered: names that a program on the way may set itself.
+    imaged: it starts in a container, whose image has variables of its own.
         kept: names that pass the barrier as the shell has them.
         argument_places: offsets at which one more assignment may be inserted as an argument.
         argument_form: `%s`, or `-e %s` for a container.
@@ -66,6 +68,8 @@ class CommandLine:
     barrier: str = ""
     crossable: bool = False
     kept: frozenset[str] = frozenset()
+    altered: frozenset[str] = frozenset()
+    imaged: bool = False
     argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
 
@@ -92,6 +96,8 @@ class Reader:
     barrier: str = ""
     crossable: bool = False
     kept: set[str] = field(default_factory=set)
+    altered: set[str] = field(default_factory=set)
+    imaged: bool = False
     argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
     command_at: int = 0
@@ -112,6 +118,8 @@ class Reader:
             barrier=self.barrier,
             crossable=self.crossable,
             kept=frozenset(self.kept),
+            altered=frozenset(self.altered),
+            imaged=self.imaged,
             argument_places=self.argument_places,
             argument_form=self.argument_form,
         )

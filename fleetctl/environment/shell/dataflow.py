@@ -102,7 +102,7 @@ class Variable:
 
     def is_absent(self) -> bool:
         """Say whether a child surely does not see it."""
-        return self.value is None or self.exported is False or "array" in self.attributes
+        return self.value is None or self.exported is False
 
     def holds(self, wanted: str | None) -> bool:
         """Say whether a child surely sees exactly `wanted` (None: does not see it)."""
@@ -191,8 +191,8 @@ class State:
             return
         text = write.text or ""
         value = text if not append else (old.value or "") + text
-        if append and "integer" in old.attributes:
-            value = HOLE  # it is added, not put behind
+        if (append and "integer" in old.attributes) or "array" in old.attributes:
+            value = HOLE  # it is added, not put behind; an array passes its first value or none
         exported = old.exported if export is None else export
         if export is None and self.export_all is not False:
             exported = True if self.export_all or exported else None

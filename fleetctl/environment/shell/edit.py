@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetctl.environment.names import check_edits, check_shell_names
-from fleetctl.environment.shell.analysis import ANYBODY, Analysis, Caller, analyse, interpreter_of
+from fleetctl.environment.shell.analysis import ANYBODY, Analysis, Caller, analyse
 from fleetctl.environment.shell.candidates import Candidate, candidates
 from fleetctl.environment.shell.conflicts import check_conflicts
 from fleetctl.environment.shell.env_file import edit_shell_env_file, is_shell_env_file
 from fleetctl.environment.shell.observation import Library
+from fleetctl.environment.shell.own_program import interpreter_of
 from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.shell.referee import check_with_bash
 from fleetctl.environment.splice import spliced

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleetctl.environment.quoting import quoted_like, shell_quoted
-from fleetctl.environment.shell.analysis import Analysis, interpreter_of
+from fleetctl.environment.shell.analysis import Analysis
 from fleetctl.environment.shell.dataflow import NO_VARIABLE, Variable
+from fleetctl.environment.shell.own_program import interpreter_of
 from fleetctl.environment.shell.tree import (
     Declaration,
     Literal,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fleetctl.environment.shell.builtins import declaration
+from fleetctl.environment.shell.builtins import ONLY_BASH, declaration
 from fleetctl.environment.shell.dataflow import HOLE, State
 from fleetctl.environment.shell.functions import MOST_ROUNDS, FunctionCalls, Loop, copied, join
 from fleetctl.environment.shell.machine import TooEntangled
@@ -172,7 +172,9 @@ class Interpreter(FunctionCalls):
             case Pipe():
                 return self._pipe(command, state)
             case Declaration():
+                before = state.copy() if self.is_sh and command.variant in ONLY_BASH else None
                 self._declaration(command, state)
+                return join(before, state)
             case Test():
                 self._test(command, state)
             case Group() | Wrapped():

@@ -29,17 +29,17 @@ def read_command(fields: Sequence[Field]) -> CommandLine | None:
     position = 0
     while position < len(reader.fields):
         program = basename(reader.at(position))
-        if position == reader.command_at and _only_names(reader, program, position):
+        if position == reader.command_at and only_names(reader, program, position):
             return None
         if is_server(reader.fields, position):
             return reader.result(Payload.SERVER)
-        position = _step(reader, program, position)
+        position = step(reader, program, position)
         if reader.payload is not None:
             return reader.result(reader.payload)
     return _without_server(reader)
 
 
-def _only_names(reader: Reader, program: str, position: int) -> bool:
+def only_names(reader: Reader, program: str, position: int) -> bool:
     """Say whether what follows is data: a server's name there starts nothing."""
     asks = program == "command" and reader.at(position + 1) in ("-v", "-V")
     return program in DATA or asks
@@ -54,13 +54,15 @@ def _without_server(reader: Reader) -> CommandLine | None:
     return None
 
 
-def _step(reader: Reader, program: str, position: int) -> int:
+def step(reader: Reader, program: str, position: int) -> int:
     """Go past the word at `position`, and past its own arguments where it is a known program."""
     known = PROGRAMS.get(program)
     here = position == reader.command_at
     if known and (here or program in SHELLS or program == "env"):
         reader.command_at = known(reader, position)
         return reader.command_at
+    if known:
+        reader.block(f"{program} stands between it and the shell")
     if here and program in TRANSPARENT:
         position += 1
         while OPTION.match(reader.at(position)):

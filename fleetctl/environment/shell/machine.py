@@ -81,11 +81,13 @@ class Machine(abc.ABC):
     functions: dict[str, list[Defined]] = field(default_factory=dict)
     exported_functions: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
+    aliased_at: dict[str, tuple[str, int]] = field(default_factory=dict)
     observations: list[Observation] = field(default_factory=list)
     pairs: set[tuple[int, int]] = field(default_factory=set)
     asynchronous: set[str] = field(default_factory=set)
     every_text: dict[str, list[str]] = field(default_factory=dict)
     opened: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     places: list[Place | None] = field(default_factory=list)
     outer: list[tuple[CommandLine, Simple, Reading]] = field(default_factory=list)
     program: str = HOLE
@@ -229,6 +231,10 @@ class Machine(abc.ABC):
         old = state.get(assignment.name)
         if "readonly" in old.attributes:
             return
+        if self.is_sh:  # dash has no arrays, and takes it for a command
+            maybe = Variable(HOLE, None, old.writers | {write}, old.earlier, old.attributes)
+            state.put(assignment.name, maybe)
+            return
         kept = old.writers if assignment.append or assignment.indexed else frozenset()
         state.put(
             assignment.name,
@@ -342,7 +348,11 @@ class MachineScope:
     def value_of(self, name: str) -> str | None:
         """Return a variable's value; what the shell gives itself is not known."""
         variable = self.state.get(name)
-        own = name in ALWAYS_OWN or (name in OWN_WHERE_UNSET and variable.value is None)
+        own = (
+            name in ALWAYS_OWN
+            or name in self.machine.asynchronous
+            or (name in OWN_WHERE_UNSET and variable.value is None)
+        )
         return HOLE if own or "array" in variable.attributes else variable.value
 
     def separators(self) -> str | None:

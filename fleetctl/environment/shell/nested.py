@@ -14,6 +14,12 @@ from fleetctl.environment.shell.definitions import readonly_names
 from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.observation import Observation, Reading, seen
+from fleetctl.environment.shell.own_program import (
+    is_interpreted,
+    is_script,
+    read_own_program,
+    searched,
+)
 from fleetctl.environment.shell.parser import ScriptRejected
 from fleetctl.environment.shell.rewritten import find
 from fleetctl.environment.shell.tree import (
@@ -52,10 +58,9 @@ def _split(item: Field) -> list[Field]:
 
 def run_file(machine: Machine, command: Simple, items: list[Field], state: State) -> State | None:
     """Interpret `source FILE`."""
-    path = _full_path(items[0].text, state) if items else HOLE
+    paths = _sourced_paths(machine, items[0].text, state) if items else (HOLE,)
     shown = items[0].text.replace(HOLE, "…") if items else "?"
-    found = find(machine, path)
-    machine.opened.append(path)
+    found = _first(machine, paths)
     reading = machine.open_text(found[1], found[0]) if found else None
     if reading is None:
         machine.forget(state, f"source {shown}", command.start)
@@ -69,6 +74,26 @@ def run_file(machine: Machine, command: Simple, items: list[Field], state: State
     if after is not None:
         after.arguments = before
     return after
+
+
+def _first(machine: Machine, paths: Sequence[str]) -> tuple[str, bytes] | None:
+    """Return the first of some files that is known; all of them are asked for."""
+    machine.opened += paths
+    found = next((each for path in paths if (each := find(machine, path))), None)
+    if found is None:
+        machine.unread.append(paths[-1] if paths else HOLE)
+    return found
+
+
+def _sourced_paths(machine: Machine, path: str, state: State) -> tuple[str, ...]:
+    """Return where `source` looks: for a name without a slash on PATH first, as bash does.
+
+    What keeps to POSIX does not look into the working directory.
+    """
+    here = _full_path(path, state)
+    if "/" in path or HOLE in path:
+        return (here,)
+    return searched(path, state) + (() if machine.is_sh or machine.may_be_posix else (here,))
 
 
 def _full_path(path: str, state: State) -> str:
@@ -128,15 +153,34 @@ def run_program(
     inner: State,
 ) -> None:
     """Interpret a program: it may start a server, or a shell with a script of its own."""
+    own = read_own_program(items)
+    found = _first(machine, _program_paths(own, inner)) if own is not None else None
+    if own is not None and found is not None and is_script(found[1], by_shell=True):
+        reading = machine.open_text(found[1], found[0])
+        if reading is not None:
+            _run_child(machine, command, own, reading, inner)
+            return
     line = read_command(items)
     if line is None:
         return
+    if line.payload is Payload.POSSIBLE and found is None and _is_unseen(line, items):
+        machine.unread.append(items[-1].text if own is None or own.text is None else own.text.text)
     if line.payload is Payload.SHELL:
         _shell_text(machine, command, redirects, line, inner)
     elif line.payload is Payload.SCRIPT:
         _shell_script(machine, command, line, inner)
     else:
         observe(machine, command, line, inner)
+
+
+def _program_paths(own: CommandLine, inner: State) -> tuple[str, ...]:
+    name = own.text.text if own.text else HOLE
+    return (_full_path(name, inner),) if "/" in name else searched(name, inner)
+
+
+def _is_unseen(line: CommandLine, items: Sequence[Field]) -> bool:
+    """Say whether what `exec` starts may be a script, with exports of its own."""
+    return not line.argument_form.startswith("-e") and not is_interpreted(items)
 
 
 def _shell_text(
@@ -193,9 +237,7 @@ def _heredoc_text(machine: Machine, body: Word, inner: State, *, literal: bool) 
 
 
 def _shell_script(machine: Machine, command: Simple, line: CommandLine, inner: State) -> None:
-    path = _full_path(line.text.text, inner) if line.text else HOLE
-    found = find(machine, path)
-    machine.opened.append(path)
+    found = _first(machine, (_full_path(line.text.text, inner) if line.text else HOLE,))
     reading = machine.open_text(found[1], found[0]) if found else None
     if reading is not None:
         _run_child(machine, command, line, reading, inner)

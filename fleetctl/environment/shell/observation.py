@@ -114,6 +114,9 @@ def seen(
         how = "an expansion in the command" if line.loose else remote or "a file of variables"
         unseen = Write(name, Means.UNKNOWN, how, "", 0, 0, HOLE)
         return Variable(HOLE, exported=None, writers=frozenset({unseen}))
+    if name in line.altered:
+        unseen = Write(name, Means.UNKNOWN, "a program on the way", "", 0, 0, HOLE)
+        return Variable(HOLE, exported=None, writers=state.get(name).writers | {unseen})
     if name in line.removed or (line.cleared and name not in line.kept):
         return NO_VARIABLE
     return state.get(name)

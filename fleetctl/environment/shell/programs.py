@@ -8,6 +8,15 @@ from dataclasses import replace
 from fleetctl.environment.shell.command_line import ASSIGNMENT, Attached, Payload, Reader, Step
 from fleetctl.environment.shell.dataflow import HOLE, Means
 from fleetctl.environment.shell.servers import is_server, is_server_image
+from fleetctl.environment.shell.wrappers import (
+    PRELOADING,
+    TORCHRUN,
+    VENV,
+    blocking_options,
+    running_string,
+    setting,
+    uv,
+)
 
 SHELLS = frozenset({"bash", "sh", "dash"})
 
@@ -25,8 +34,9 @@ DATA = frozenset(
 
 TRANSPARENT = frozenset(
     {"nohup", "command", "builtin", "setsid", "time", "nice", "ionice", "chrt", "taskset"}
-    | {"timeout", "stdbuf", "numactl", "catchsegv", "xargs", "unbuffer", "prlimit", "nsys", "ncu"}
-    | {"perf", "strace", "gdb"}
+    | {"timeout", "numactl", "xargs", "unbuffer", "prlimit", "perf", "gdb", "tini", "dumb-init"}
+    | {"catatonit", "chroot", "unshare", "setarch", "linux64", "systemd-inhibit", "gosu", "su-exec"}
+    | {"setuidgid", "s6-setuidgid", "softlimit", "cgexec", "choom", "cpulimit", "eatmydata"}
 )
 """Programs that hand the whole environment on; their options are skipped."""
 
@@ -185,6 +195,7 @@ def _docker(reader: Reader, position: int) -> int:
     if reader.at(position) not in ("run", "create", "exec"):
         return position
     running = reader.at(position) != "exec"
+    reader.imaged = True
     reader.note_cleared()
     reader.cross()
     reader.container = running
@@ -292,6 +303,7 @@ def _singularity(reader: Reader, position: int) -> int:
 _OTHER_MACHINE = _elsewhere("the command runs on another machine")
 _OTHER_SESSION = _elsewhere("the command runs in a session with an environment of its own")
 _MANAGER = _elsewhere("a manager starts it with an environment of its own")
+_PIPENV = _elsewhere("it reads a file of variables, or runs the scripts of an environment")
 _INJECTOR = _elsewhere("it sets variables of its own before it starts the command")
 
 PROGRAMS: dict[str, Step] = {
@@ -303,6 +315,21 @@ PROGRAMS: dict[str, Step] = {
     "docker": _docker,
     "podman": _docker,
     "nerdctl": _docker,
+    "setpriv": blocking_options("setpriv", "--reset-env"),
+    "nsenter": blocking_options("nsenter", "--env", "-e", "--all", "-a"),
+    "strace": blocking_options("strace", "-E", "--env"),
+    "flock": running_string(behind=1),
+    "script": running_string(behind=1),
+    "sg": running_string(behind=1),
+    "torchrun": setting(*TORCHRUN),
+    "accelerate": _elsewhere("accelerate sets what its file of settings says"),
+    "deepspeed": _elsewhere("deepspeed sets what .deepspeed_env says"),
+    "uv": uv,
+    "poetry": setting(*VENV),
+    **dict.fromkeys(
+        ("stdbuf", "catchsegv", "nsys", "ncu", "faketime", "gamemoderun"), setting(*PRELOADING)
+    ),
+    **dict.fromkeys(("pipenv", "pdm", "hatch", "pixi", "rye", "with-contenv"), _PIPENV),
     "singularity": _singularity,
     "apptainer": _singularity,
     **dict.fromkeys(SHELLS, _shell),

@@ -12,6 +12,7 @@ from fleetctl.environment.shell.builtins import (
     BUILTINS,
     DECLARATIONS,
     HARMLESS,
+    ONLY_BASH,
     SPECIAL,
     declare_words,
 )
@@ -79,6 +80,8 @@ def _assign(
 def _with_prefixes(machine: Machine, command: Simple, state: State) -> State:
     inner = state.copy()
     for assignment in command.assignments:
+        hidden = inner.get(assignment.name)
+        inner.put(assignment.name, replace(hidden, attributes=hidden.attributes - {"array"}))
         _assign(machine, assignment, inner, export=True, means=Means.PREFIX)
     return inner
 
@@ -91,13 +94,31 @@ def _dispatch(
     state: State,
 ) -> Ways:
     inner = _with_prefixes(machine, command, state)
-    items = _without_aliases(machine, command, items, inner)
+    expanded = _without_aliases(machine, command, items, inner)
+    if expanded is not items and len(machine.places) > 1:
+        # what was read as a whole before the alias was made does not know it
+        return _twice(_either(state.copy(), _run(machine, command, redirects, expanded, state)))
+    return _run(machine, command, redirects, expanded, state, inner)
+
+
+def _run(
+    machine: Machine,
+    command: Simple,
+    redirects: Sequence[Redirect],
+    items: list[Field],
+    state: State,
+    prefixed: State | None = None,
+) -> Ways:
+    inner = _with_prefixes(machine, command, state) if prefixed is None else prefixed
     plain = _without_command(items)
     name = plain[0].text if plain else ""
     if name in machine.functions and plain is items:
         return _twice(_called(machine, command, name, items[1:], inner, state))
     if _is_own(name):
-        return _own(machine, command, name, plain[1:], inner, state)
+        lacking = name in ONLY_BASH or items[0].text == "builtin"
+        before = state.copy() if machine.is_sh and lacking else None
+        ways = _own(machine, command, name, plain[1:], inner, state)
+        return ways if before is None else _twice(_either(before, ways))
     if name == "exec" and len(plain) == 1:
         return _twice(state)
     if HOLE in name or items[0].rest:
@@ -114,6 +135,13 @@ def _dispatch(
 
 def _twice(state: State | None) -> Ways:
     return state, state
+
+
+def _either(before: State, ways: Ways) -> State:
+    """Join what a builtin does with what holds where the shell has none of that name."""
+    for way in ways:
+        before = before.join(way) if way is not None else before
+    return before
 
 
 def _is_own(name: str) -> bool:
@@ -137,6 +165,10 @@ def _without_aliases(
     first = command.words[0].parts
     literal = len(first) == 1 and isinstance(first[0], Literal) and "\\" not in first[0].text
     text = machine.aliases.get(items[0].text) if literal else None
+    defined_at = machine.aliased_at.get(items[0].text, (machine.reading.path, 0))
+    here = (machine.reading.path, machine.reading.line_of(command.start))
+    if here[0] == defined_at[0] and here[1] <= defined_at[1]:
+        return items  # the line was read before the alias was made
     if text is None or not (machine.aliases_on or machine.is_sh):
         return items
     words = [item for item in text.replace("'", "").replace('"', "").split() if item]

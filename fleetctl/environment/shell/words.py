@@ -118,11 +118,20 @@ def fields_of(word: Word, scope: Scope) -> tuple[Field, ...]:
         found = _expanded(word, expansion, scope)
         if found is not None:
             return found
+    if any(_is_several(part) for part in word.parts):
+        return (Field(HOLE, word, rest=True),)
     text = value_of(word, scope, assigned=False)
     is_glob = any(isinstance(part, Literal) and _GLOB.search(part.text) for part in word.parts)
     if is_glob and text != "[":  # the command `[` matches itself
         text = _GLOB.sub(HOLE, text)
     return (Field(text, word),)
+
+
+def _is_several(part: Part) -> bool:
+    """Say whether a part ends one argument and begins another: `A="$@"`, "x${LIST[@]}"."""
+    if isinstance(part, DoubleQuoted):
+        return any(_is_several(inner) for inner in part.parts)
+    return isinstance(part, Parameter) and (part.name == "@" or part.index == "@")
 
 
 def is_quoted(word: Word) -> bool:

@@ -17,13 +17,13 @@ from fleetctl.environment.shell.analysis import (
     Analysis,
     Caller,
     analyse,
-    interpreter_of,
     may_be_given,
 )
 from fleetctl.environment.shell.command_line import CommandLine, Payload
 from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, Variable, Write
 from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.observation import Library
+from fleetctl.environment.shell.own_program import is_script, read_own_program
 from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.shell.tree import Word, bytes_of
 from fleetctl.environment.shell.words import Field
@@ -48,6 +48,7 @@ class Start:
         program: how the command names the script.
         arguments: what the script gets.
         directory: the working directory.
+        unread: path of a program that may be a shell script, "" where that is known.
     """
 
     value: str
@@ -58,6 +59,7 @@ class Start:
     program: str
     arguments: tuple[str, ...] | None
     directory: str
+    unread: str = ""
 
 
 class FileLibrary(Library):
@@ -84,9 +86,10 @@ def start_of(files: Files, service: Service, manager: Manager) -> Start | None:
         return None
     entry, path = service.starts[-1]
     fields = _fields(entry.value, service.unit, manager)
-    command = read_command(fields) if fields else None
-    program, arguments = _script(files, fields, command)
     directory = service.directory or (manager.home or "/")
+    own, unread = _own_script(files, fields, directory)
+    command = own or (read_command(fields) if fields else None)
+    program, arguments = _script(files, fields, command)
     return Start(
         value=entry.value,
         path=path,
@@ -96,7 +99,23 @@ def start_of(files: Files, service: Service, manager: Manager) -> Start | None:
         program=program,
         arguments=arguments,
         directory=directory,
+        unread=unread,
     )
+
+
+def _own_script(
+    files: Files, fields: list[Field], directory: str
+) -> tuple[CommandLine | None, str]:
+    """Return how the unit starts a program that is a shell script, or the path of an unread one."""
+    own = read_own_program(fields) if fields else None
+    if own is None or own.text is None or "/" not in own.text.text:
+        return None, ""
+    named = own.text.text
+    path = named if named.startswith(("/", HOLE)) else _below(directory, named)
+    content = read(files, path) if HOLE not in path else None
+    if content is None:
+        return None, path
+    return own if is_script(content, by_shell=False) else None, ""
 
 
 def _below(directory: str, program: str) -> str:
@@ -137,7 +156,7 @@ def _script(
         return command.text.text, command.operands if known else None
     first = fields[0].text if fields else ""
     content = read(files, first) if first.startswith("/") and HOLE not in first else None
-    if content is not None and interpreter_of(content) in ("bash", "sh"):
+    if content is not None and is_script(content, by_shell=False):
         rest = [field.text for field in fields[1:]]
         return first, tuple(rest) if not any(HOLE in text for text in rest) else None
     return "", None
@@ -159,6 +178,37 @@ class View:
     script_text: str
     opaque: str
     absent: frozenset[str] = frozenset()
+
+    def told(self, name: str) -> Variable:
+        """Return what may be said of a variable: nothing where a program is not understood.
+
+        An edit relies on `variable`, and the proof in the processes shows whether it was right.
+        """
+        if why := self._not_understood():
+            write = Write(name, Means.UNKNOWN, why, "", 0, 0, HOLE)
+            return Variable(HOLE, exported=None, writers=frozenset({write}))
+        found = self.variable(name)
+        if found.is_absent() and self._in_image():
+            write = Write(name, Means.UNKNOWN, "the container's image", "", 0, 0, HOLE)
+            return Variable(HOLE, exported=None, writers=frozenset({write}))
+        return found
+
+    def _in_image(self) -> bool:
+        """Say whether a server starts in a container, where its image may set what nobody names."""
+        lines = [self.start.command] if self.start is not None else []
+        for launch in self.analysis.launches if self.analysis is not None else ():
+            lines += [line for each in launch.observations for line in (each.line, each.outer)]
+        return any(line is not None and line.imaged for line in lines)
+
+    def _not_understood(self) -> str:
+        unread = ""
+        if self.analysis is None and self.start is not None:
+            unread = self.start.unread or ("" if self.script_text else self.start.script)
+        elif self.analysis is not None and not self.analysis.starts_surely:
+            unread = next(iter(self.analysis.unread), "")
+            if not self.analysis.launches and not unread:
+                return "the script starts no program that is known"
+        return f"{unread.replace(HOLE, '…')} is not known" if unread else ""
 
     def variable(self, name: str) -> Variable:
         """Return what the server sees of a variable."""
@@ -187,7 +237,8 @@ def variable_of_command(start: Start | None, environment: Mapping[str, str], nam
         if own and own[-1].text is not None:
             write = Write(name, own[-1].means, "ExecStart=", "", 0, 0, own[-1].text)
             return Variable(own[-1].text, exported=True, writers=frozenset({write}))
-        if not own and (line.loose or line.filed):
+        barred = line.barrier and not line.crossable
+        if not own and (line.loose or line.filed or barred or name in line.altered):
             return Variable(HOLE, exported=None, writers=frozenset())
         if not own and (line.cleared or name in line.removed):
             return NO_VARIABLE
@@ -219,7 +270,7 @@ def view(
         )
     except (ScriptRejected, EditRefused) as error:
         return View(start, environment, None, text, str(error), absent)
-    unknown = next((p for p in found.opened if HOLE in p or read(files, p) is None), "")
+    unknown = next(iter(found.unread), "")
     opaque = f"{unknown.replace(HOLE, '…')} is not known" if unknown and not found.launches else ""
     return View(start, environment, found, text, opaque, absent)
 

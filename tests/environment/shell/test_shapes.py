@@ -77,7 +77,6 @@ REFUSED_MORE: dict[str, tuple[str, tuple[str | None, ...]]] = {
     **dict.fromkeys(
         (
             "sourced function file that serves",
-            "script -c",
             "find exec",
             "pipe to bash",
         ),
