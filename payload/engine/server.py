@@ -134,7 +134,9 @@ class Api:
             "launch_command": list(served.command),
             "max_body_bytes": MAX_BODY_BYTES,
         }
-        return JSONResponse({**about, **server_info(self._service.assembly, served.environ)})
+        found = {**about, **server_info(self._service.assembly, served.environ)}
+        # Escaped: an argument or a variable may hold bytes that are no text.
+        return Response(json.dumps(found), media_type="application/json")
 
     async def chat(self, http: Request) -> Response:
         """Answer a chat completion, streamed or whole."""
