@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from scipy import special
 
@@ -37,6 +38,8 @@ from fleetctl.analysis.sequential import Block, evalue_permuted_blocks, obf_look
 from fleetctl.analysis.two_arms import p_rate_below
 
 CLAIM_ALPHA = 0.05
+# an early look of many spends next to nothing, and a quantile has to stay a number
+MOST_CONFIDENCE = 0.9999
 # More sessions per run would only slow the enumeration; fewer make the outlook more careful.
 MOST_SESSIONS_PER_RUN = 1000
 
@@ -109,7 +112,7 @@ def numbers_of(
     runs = arms.runs(historical_control=guards.historical_control)
     margin = design.margin or control / 2 or design.target
     return Numbers(
-        comparison=_compare(arms, rates, level_of_look(runs, design, guards.given_up_runs)),
+        comparison=_compare(arms, rates, _look(runs, design, guards.given_up_runs)),
         elimination=_elimination(arms, treatment, design.target),
         outlook=_outlook(arms, rates, design, margin, runs),
         margin=margin,
@@ -117,21 +120,41 @@ def numbers_of(
     )
 
 
-def _compare(arms: Arms, rates: tuple[float, float], level: float | None) -> Comparison:
+class _Look(NamedTuple):
+    """What a look allows.
+
+    Attributes:
+        level: of the main test; None when the look was not declared.
+        conf: of the interval that "no effect" is read from.
+    """
+
+    level: float | None
+    conf: float
+
+
+def _look(runs: int, design: Design, given_up: int) -> _Look:
+    """Return the levels of a look: each of the two errors is spent over the looks by itself."""
+    both_sides = replace(design, alpha=2 * CLAIM_ALPHA)
+    level = level_of_look(runs, both_sides, given_up)
+    conf = 1 - (both_sides.alpha if level is None else level)
+    return _Look(level_of_look(runs, design, given_up), min(conf, MOST_CONFIDENCE))
+
+
+def _compare(arms: Arms, rates: tuple[float, float], look: _Look) -> Comparison:
     control, treatment = arms.control, arms.treatment
     counts = (control.bad, control.sessions, treatment.bad, treatment.sessions)
     return Comparison(
         difference=rates[1] - rates[0],
         phi=arms.pooled.phi,
         df=arms.pooled.df,
-        test=_main_test(arms),
-        level=level,
+        test=_main_test(arms, look.conf),
+        level=look.level,
         p_lower=p_rate_below(*counts),
         p_halved=p_rate_below(*counts, ratio=0.5),
     )
 
 
-def _main_test(arms: Arms) -> MainTest | None:
+def _main_test(arms: Arms, conf: float) -> MainTest | None:
     control, treatment = arms.control, arms.treatment
     test = qbf_test(control, treatment, arms.history)
     if test.t is None or test.p is None:
@@ -141,6 +164,8 @@ def _main_test(arms: Arms) -> MainTest | None:
         p=test.p,
         ci95=difference_interval(control, treatment, arms.pooled, 0.95),
         ci90=difference_interval(control, treatment, arms.pooled, 0.90),
+        equivalence=difference_interval(control, treatment, arms.pooled, conf),
+        equivalence_conf=conf,
     )
 
 

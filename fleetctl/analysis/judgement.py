@@ -80,13 +80,17 @@ class MainTest:
         t: statistic.
         p: two-sided.
         ci95: interval of the difference on effective counts.
-        ci90: the narrower one that "no effect" is read from.
+        ci90: the narrower one.
+        equivalence: the one that "no effect" is read from at this look.
+        equivalence_conf: its confidence; 0.9 where the data are looked at once.
     """
 
     t: float
     p: float
     ci95: Interval
     ci90: Interval
+    equivalence: Interval
+    equivalence_conf: float
 
 
 @dataclass(frozen=True)

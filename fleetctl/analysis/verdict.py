@@ -70,7 +70,7 @@ def _word(
         return Word.INCONCLUSIVE, "undeclared_look"
     if _exposure_differs(checks):
         return Word.INCONCLUSIVE, "exposure_differs"
-    if comparison.test.ci90.within(numbers.margin):
+    if comparison.test.equivalence.within(numbers.margin):
         return Word.NO_EFFECT, "within_margin"
     return Word.INCONCLUSIVE, "not_significant"
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fleetctl.analysis.effective import Difference, Kind
-from fleetctl.analysis.judgement import ArmEstimate, Elimination, Flag, Judgement, Numbers, Word
+from fleetctl.analysis.judgement import (
+    ArmEstimate,
+    Elimination,
+    Flag,
+    Judgement,
+    MainTest,
+    Numbers,
+    Word,
+)
 from fleetctl.report.labels import FAILURES, LABELS, REMEDIES
 from fleetctl.report.numbers import count, level_text, p_beside, percent, points_interval
 
@@ -94,10 +102,17 @@ def clean_left(elimination: Elimination) -> str:
 
 
 def _no_effect(judgement: Judgement, numbers: Numbers) -> str:
+    test = numbers.comparison.test
+    interval = "" if test is None else f", {_conf(test)} CI {points_interval(test.equivalence)}"
     return (
         f"any change is smaller than ±{100 * numbers.margin:.1f} points"
-        f" ({from_to(judgement)}, 90% CI {points_interval(numbers.comparison.ci90)})"
+        f" ({from_to(judgement)}{interval})"
     )
+
+
+def _conf(test: MainTest) -> str:
+    """Return the confidence that "no effect" takes at this look: more than 90 % at an early one."""
+    return f"{100 * test.equivalence_conf:.4g}%"
 
 
 def _undecided(judgement: Judgement, numbers: Numbers) -> str:
@@ -245,7 +260,8 @@ def _why_test(judgement: Judgement, numbers: Numbers) -> list[str]:
         )
     if judgement.word is Word.INCONCLUSIVE:
         told.append(
-            f"the 90% interval {points_interval(comparison.ci90)} leaves"
+            f"the {_conf(comparison.test)} interval {points_interval(comparison.test.equivalence)}"
+            " leaves"
             f" ±{100 * numbers.margin:.1f} points, so it is no proof of no effect either"
             if judgement.reason != "exposure_differs"
             else "the arms were not exposed alike, so equal rates prove nothing"

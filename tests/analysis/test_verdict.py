@@ -64,9 +64,32 @@ def test_nothing_is_called_gone_unless_the_bound_holds(a, b, phi, df):
         assert found.control.lower95 > found.design.target
         assert found.numbers.comparison.test.p < 0.05
     if found.word is Word.NO_EFFECT:
-        assert found.numbers.comparison.ci90.within(found.numbers.margin)
+        assert found.numbers.comparison.test.equivalence.within(found.numbers.margin)
     if found.word.is_decided:
         assert found.numbers.comparison.test is not None
+
+
+@pytest.mark.parametrize(
+    ("design", "conf", "word"),
+    [
+        (Design(), 0.9, Word.NO_EFFECT),
+        (Design(runs=8), 0.9, Word.NO_EFFECT),
+        (Design(runs=12, looks=(8,)), 0.967, Word.NO_EFFECT),
+        (Design(runs=20, looks=(8,)), 0.996, Word.INCONCLUSIVE),
+        (Design(runs=8, looks=(4, 6)), 0.9146, Word.NO_EFFECT),
+        (Design(runs=200, looks=(8,)), 0.9999, Word.INCONCLUSIVE),
+    ],
+)
+def test_no_effect_takes_more_at_an_early_look_so_that_many_looks_err_no_oftener(
+    design, conf, word
+):
+    found = judge(control(*[6] * 8), treatment(*[6] * 8), design=design)
+    test = found.numbers.comparison.test
+
+    assert test.ci90.within(found.numbers.margin)
+    assert test.equivalence_conf == pytest.approx(conf, abs=5e-4)
+    assert test.equivalence.low <= test.ci90.low + 1e-9
+    assert found.word is word
 
 
 def test_without_a_test_nothing_is_significant():

@@ -196,13 +196,17 @@ def test_the_sessions_that_are_missing_for_gone_are_just_enough():
 def test_an_effect_needs_p_below_the_level_and_an_interval_beside_zero(p, interval, significant):
     numbers = SimpleNamespace(comparison=SimpleNamespace(level=0.05), evalue=None)
 
-    assert is_significant(numbers, MainTest(-2.0, p, interval, interval), 0.05) is significant
+    assert (
+        is_significant(numbers, MainTest(-2.0, p, interval, interval, interval, 0.9), 0.05)
+        is significant
+    )
 
 
 @pytest.mark.parametrize(("evalue", "significant"), [(None, False), (19.99, False), (20.0, True)])
 def test_an_undeclared_look_is_decided_by_the_evalue_alone(evalue, significant):
     numbers = SimpleNamespace(comparison=SimpleNamespace(level=None), evalue=evalue)
-    sure = MainTest(-9.0, 1e-9, Interval(-0.2, -0.1), Interval(-0.2, -0.1))
+    low = Interval(-0.2, -0.1)
+    sure = MainTest(-9.0, 1e-9, low, low, low, 0.9)
 
     assert is_significant(numbers, sure, 0.05) is significant
 
