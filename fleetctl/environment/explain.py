@@ -145,7 +145,7 @@ def _origin(
     losing = [p for p in from_unit if p not in setters]
     overridden = (*losing, *_sorted(_from_write(w, understood) for w in earlier))
     value = variable.value if variable.exported is True else HOLE
-    value = None if variable.is_absent() else value
+    value = None if variable.value is None or variable.exported is False else value
     running = tuple(_running(process, name) for process in sources.processes)
     origin = FlagOrigin(name, value, setters, overridden, running, ())
     findings = tuple(_findings(origin, variable, settings, understood, comments))

@@ -102,7 +102,7 @@ class Variable:
 
     def is_absent(self) -> bool:
         """Say whether a child surely does not see it."""
-        return self.value is None or self.exported is False
+        return self.value is None or self.exported is False or "array" in self.attributes
 
     def holds(self, wanted: str | None) -> bool:
         """Say whether a child surely sees exactly `wanted` (None: does not see it)."""
