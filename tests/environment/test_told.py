@@ -261,6 +261,8 @@ def test_a_program_on_the_way_passes_on_what_it_passes_on(words, value, tmp_path
         ("source ./x.env\n", HOLE),
         ("A=1\nalias ex=export; ex A=2\n", None),
         ("alias ex=export\nex A=2\n", "2"),
+        ("export A=$'t\\x41'\n", HOLE),
+        ("export A=1\ntime A=2\n", HOLE),
         ("export A=1\npushd / > /dev/null\nexport A=$PWD\n", HOLE),
     ],
 )

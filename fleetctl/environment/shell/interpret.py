@@ -149,7 +149,9 @@ class Interpreter(FunctionCalls):
             case Chain():
                 return self._chain(command, state)
             case Wrapped() if not command.coprocess:
-                return self.outcome(command.statement, state)
+                before = state.copy() if self.is_sh else None  # dash has only the program `time`
+                done, failed = self.outcome(command.statement, state)
+                return join(before, done), join(copied(before), failed)
             case Group() if not command.subshell:
                 return self._condition(command.body, state, first=True)
             case _:

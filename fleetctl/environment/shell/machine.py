@@ -385,6 +385,10 @@ class MachineScope:
         directory = self.state.directory
         return self.real(directory) if directory == self.machine.begun_in else directory
 
+    def is_sh(self) -> bool:
+        """Say whether the script names `sh`."""
+        return self.machine.is_sh
+
     def real(self, path: str) -> str:
         """Follow the links of the script itself, and of the directories it lies in."""
         for own in (self.script_path(), self.machine.path):

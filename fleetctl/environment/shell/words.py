@@ -77,6 +77,10 @@ class Scope(Protocol):
         """Return the working directory."""
         ...
 
+    def is_sh(self) -> bool:
+        """Say whether a shell of the name `sh` reads it, which may be dash."""
+        ...
+
 
 @dataclass(frozen=True)
 class Field:
@@ -155,7 +159,9 @@ def _part(part: Part, scope: Scope, *, first: bool = False, braces: bool = False
         case Literal():
             return _literal(part.text, first=first, braces=braces)
         case SingleQuoted():
-            return _ansi(part.text) if part.ansi else part.text
+            if not part.ansi:
+                return part.text
+            return HOLE if scope.is_sh() else _ansi(part.text)  # dash takes the `$` for itself
         case DoubleQuoted():
             return _double(part, scope)
         case Parameter():
