@@ -169,7 +169,7 @@ def _finish(
     A campaign's own error says how its hosts are: that the report failed, too, never hides it.
 
     Raises:
-        typer.Exit: 7, when no effect could be estimated from what was measured.
+        typer.Exit: 7, when no factor is shown to move the rate.
     """
     try:
         with after_the_hosts_are_back(f"`fleetctl resume {end.folder.run_id}` writes the report"):
@@ -181,7 +181,7 @@ def _finish(
         raise end.error from failed
     if end.error is not None:
         raise ToldAsJson(end.error) if as_json else end.error
-    if end.folder.read_table("report.json").get("failure"):
+    if not end.folder.read_table("report.json")["is_firm"]:
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 

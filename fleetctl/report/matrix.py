@@ -11,7 +11,7 @@ from fleetctl.analysis.rates import clopper_pearson
 from fleetctl.report.markdown import bulleted, escaped, pipes
 from fleetctl.report.matrix_heat import heat_table
 from fleetctl.report.matrix_next import explanation, next_steps
-from fleetctl.report.matrix_words import MatrixReport, headline, sentence
+from fleetctl.report.matrix_words import MatrixReport, headline, is_firm, sentence
 from fleetctl.report.numbers import UNKNOWN, count, percents, ratio
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, headed, section, wrapped
@@ -170,6 +170,7 @@ def as_json(report: MatrixReport) -> dict[str, Any]:
         "next": next_steps(report),
         "notes": list(report.notes),
         "failure": report.failure,
+        "is_firm": is_firm(report),
     }
 
 

@@ -68,6 +68,11 @@ def matters(effect: Effect) -> bool:
     return effect.p_holm is not None and effect.p_holm < ALPHA
 
 
+def is_firm(report: MatrixReport) -> bool:
+    """Whether something is shown; "not shown" is no proof that nothing is there."""
+    return report.effects is not None and any(matters(e) for e in report.effects.effects)
+
+
 def sentence(effect: Effect, aliases: Sequence[str] = ()) -> str:
     """Return what one effect says; `aliases` are effects that the design can't tell from it."""
     name = spelled(effect.term)

@@ -16,7 +16,7 @@ MATRIX = matrix_toml("lab-1", observers=("diff",), diff=DIFF, keys={"bf16": {}, 
 def test_a_matrix_measures_every_cell_and_leaves_the_host_as_found(person, untouched):
     done = person.run("matrix", person.matrix(MATRIX), "--json", deadline_s=180)
 
-    assert done.returncode == ExitCode.OK, done.stderr
+    assert done.returncode == ExitCode.INCONCLUSIVE, done.stderr  # no session was bad
     cells = {tuple(sorted(cell["levels"].items())) for cell in json.loads(done.stdout)["cells"]}
     assert len(cells) == 4
     untouched()
