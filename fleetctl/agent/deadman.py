@@ -3,7 +3,7 @@
 With systemd: a transient timer runs `expire` once; if the lease was renewed meanwhile, `expire`
 arms the next timer for the remainder, so renewing costs one small file. A unit that is started at
 boot, before the service, does the same after a reboot, where transient units are gone.
-Without: a detached process that sleeps until the deadline.
+Without: a detached process that looks at the lease every second.
 """
 
 from __future__ import annotations

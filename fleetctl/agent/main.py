@@ -29,6 +29,8 @@ from fleetctl.transaction.failure import encode_failure
 from fleetctl.transaction.lease import IDENTIFIER, BadLease, LeaseRequest
 from fleetctl.transaction.step import BadStep
 
+WATCH_S = 1.0
+
 Request = Mapping[str, Any]
 Verb = Callable[[Edges, Request, Mapping[str, bytes]], object]
 
@@ -162,16 +164,26 @@ def _recover(edges: Edges) -> int:
 
 
 def _watch(edges: Edges, lease_id: str) -> int:
-    """Sleep until a lease expires, then restore; ends with the lease."""
+    """Look at a lease until it expires or is lost, then restore; ends with the lease."""
     while True:
-        record = edges.leases.get(lease_id)
-        remaining_s = edges.leases.remaining_s(record) if record else 0.0
-        edges.clock.sleep(max(remaining_s, 0.0))
+        remaining_s = _remaining_s(edges, lease_id)
+        if remaining_s > 0:
+            # in one go, it would outlive a lease whose record is damaged, and a machine's sleep
+            edges.clock.sleep(min(remaining_s, WATCH_S))
+            continue
         found = _try_to_expire(edges, lease_id)
         if found is Expiry.SETTLED:
             return 0
         if found is Expiry.UNRESTORED:
             edges.clock.sleep(RETRY_S)
+
+
+def _remaining_s(edges: Edges, lease_id: str) -> float:
+    try:
+        record = edges.leases.get(lease_id)
+        return edges.leases.remaining_s(record) if record else 0.0
+    except OSError:
+        return 0.0
 
 
 def _try_to_expire(edges: Edges, lease_id: str) -> Expiry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -350,30 +349,6 @@ def test_a_lease_record_is_never_looked_at_while_it_is_rewritten(ground, look):
         assert looking.is_alive()
     looking.join(5)
     assert not looking.is_alive()
-
-
-def test_an_expired_lease_is_taken_over_only_after_the_host_was_restored(ground):
-    before = ground.look()
-    applied = ground.apply(length_s=3)
-    record = ground.edges.leases.get(applied.granted.lease.id)
-    os.kill(record.armed.watcher_pid, signal.SIGKILL)
-    time.sleep(3.2)
-    assert ground.look() != before
-
-    ground.agent.acquire(ground.lease(run_id="run-2"))
-
-    assert ground.look() == before
-    assert [held.lease.run_id for held in ground.agent.status().leases] == ["run-2"]
-
-
-def test_an_unreadable_lease_record_ends_in_a_restored_host(ground):
-    before = ground.look()
-    applied = ground.apply()
-    (ground.state / "leases" / f"{applied.granted.lease.id}.json").write_bytes(b"{garbage")
-
-    ground.agent.acquire(ground.lease())
-
-    assert ground.look() == before
 
 
 def test_forgetting_leaves_no_trace_and_refuses_while_something_is_held(ground):

@@ -61,7 +61,9 @@ def test_a_cell_whose_sessions_can_not_make_the_batch_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "load"), [("bisect", load_bisect), ("minimize", load_minimize)], ids=str
+    ("table", "load"),
+    [("bisect", load_bisect), ("minimize", load_minimize)],
+    ids=["bisect", "minimize"],
 )
 @pytest.mark.parametrize(
     "body",

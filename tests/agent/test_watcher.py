@@ -1,0 +1,61 @@
+"""The dead-man of hosts without systemd: a process that looks at its lease and then restores."""
+
+import os
+import shutil
+import signal
+import time
+
+import pytest
+
+from tests.agent.conftest import processes_naming
+
+
+def test_an_expired_lease_is_taken_over_only_after_the_host_was_restored(ground):
+    before = ground.look()
+    applied = ground.apply(length_s=3)
+    record = ground.edges.leases.get(applied.granted.lease.id)
+    os.kill(record.armed.watcher_pid, signal.SIGKILL)
+    time.sleep(3.2)
+    assert ground.look() != before
+
+    ground.agent.acquire(ground.lease(run_id="run-2"))
+
+    assert ground.look() == before
+    assert [held.lease.run_id for held in ground.agent.status().leases] == ["run-2"]
+
+
+def test_an_unreadable_lease_record_ends_in_a_restored_host(ground):
+    before = ground.look()
+    applied = ground.apply()
+    (ground.state / "leases" / f"{applied.granted.lease.id}.json").write_bytes(b"{garbage")
+
+    ground.agent.acquire(ground.lease())
+
+    assert ground.look() == before
+
+
+@pytest.mark.parametrize("harm", ["garbage", "gone"])
+def test_a_watcher_whose_lease_is_lost_restores_at_once_and_ends(ground, harm):
+    """It must not sleep until the end of a lease that nobody can renew any more."""
+    before = ground.look()
+    applied = ground.apply()
+    time.sleep(1.5)  # it has seen the lease and sleeps
+    assert processes_naming(f"watch {ground.state}") != []
+    record = ground.state / "leases" / f"{applied.granted.lease.id}.json"
+    record.unlink()
+    if harm == "garbage":
+        record.write_bytes(b"{garbage")
+
+    deadline_s = time.monotonic() + 20.0
+    while ground.look() != before and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+    assert ground.look() == before
+    assert processes_naming(f"watch {ground.state}") == []
+
+
+def test_a_watcher_ends_when_the_state_is_taken_away_below_it(ground):
+    ground.apply()
+    shutil.move(ground.state, ground.state.with_name("elsewhere"))
+
+    assert processes_naming(f"watch {ground.state}") == []
