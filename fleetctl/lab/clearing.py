@@ -34,22 +34,29 @@ def clear(directory: Path, clock: Clock) -> bool:
     Raises:
         LabError: something could not be removed; the record is still there.
     """
-    records = _records(directory)
+    records, existed = _records(directory), False
     deadline_s = clock.monotonic_s() + STRAGGLERS_DEADLINE_S
     while True:
         for record in records:
             backend_for(directory, record, clock).discard_all()
+        existed |= bool(records)
         try:
-            return _remove_files(directory) or bool(records)
+            existed |= _remove_files(directory)
         except OSError as busy:
             # a program that a killed controller had just started still writes its file
             if busy.errno != errno.ENOTEMPTY or clock.monotonic_s() > deadline_s:
-                raise LabError(
-                    f"cannot remove {busy.filename}",
-                    why=str(busy.strerror),
-                    next_step=f"fleetctl lab down --dir {directory}",
-                ) from busy
-            clock.sleep(STRAGGLERS_POLL_S)
+                raise _left(f"remove {busy.filename}", str(busy.strerror), directory) from busy
+        else:
+            # or was not known by its command yet, in the instant of its start
+            if not (records := _records(directory)):
+                return existed
+            if clock.monotonic_s() > deadline_s:
+                raise _left("end all of the lab", "programs of it start again", directory)
+        clock.sleep(STRAGGLERS_POLL_S)
+
+
+def _left(what: str, why: str, directory: Path) -> LabError:
+    return LabError(f"cannot {what}", why=why, next_step=f"fleetctl lab down --dir {directory}")
 
 
 def _records(directory: Path) -> list[LabRecord]:

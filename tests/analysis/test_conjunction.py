@@ -45,7 +45,7 @@ def test_nothing_is_explained_where_nothing_differs():
 
 
 def test_an_interaction_that_nobody_declared_is_screened_for():
-    cells = planted({"a": "yes", "b": "yes"}, rng=np.random.default_rng(3), runs=2)
+    cells = planted({"a": "yes", "b": "yes"}, rng=np.random.default_rng(3), runs=4)
 
     found = undeclared_interactions(FACTORS, cells, [("c", "d")])
 
