@@ -19,6 +19,7 @@ from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import read_xattrs
 from fleetctl.agent.systemd import SystemctlMissing
 from fleetctl.transaction.snapshot import (
+    MANAGER_ENVIRONMENT,
     MAX_CONTENT_BYTES,
     HostFacts,
     Observed,
@@ -129,7 +130,7 @@ def _unit_state(edges: Edges, unit: str) -> UnitState:
     except SystemctlMissing as error:
         return UnitState(unit, {}, problem=str(error))
     if given.exit_code == 0:
-        properties["ManagerEnvironment"] = given.output
+        properties[MANAGER_ENVIRONMENT] = given.output
     sources = tuple(path_state(PathQuery(path, content=True)) for path in _sources(properties))
     return UnitState(unit, properties, sources)
 

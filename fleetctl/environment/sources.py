@@ -17,7 +17,7 @@ from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.systemd.exec_line import FileLibrary, Start, View, start_of, view
 from fleetctl.environment.systemd.unit import Manager, Service, load
 from fleetctl.errors import EditRefused
-from fleetctl.transaction.snapshot import PathState, UnitState
+from fleetctl.transaction.snapshot import MANAGER_ENVIRONMENT, PathState, UnitState
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def unit_entries(unit: UnitState) -> dict[str, bytes | Link]:
 
 def manager_of(unit: UnitState) -> Manager:
     """Return the manager with the variables that `systemctl show-environment` says it gives."""
-    lines = unit.properties.get("ManagerEnvironment", "").splitlines()
+    lines = unit.properties.get(MANAGER_ENVIRONMENT, "").splitlines()
     pairs = [line.partition("=") for line in lines]
     # what needs quotes is shown as $'...' and is not undone here
     given = {n: HOLE if v.startswith("$'") else v for n, equals, v in pairs if equals}

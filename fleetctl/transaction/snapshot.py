@@ -7,6 +7,9 @@ from typing import Mapping
 
 from fleetctl.transaction.lease import Lease
 
+# beside what `systemctl show` tells of a unit: what `show-environment` says all of them are given
+MANAGER_ENVIRONMENT = "ManagerEnvironment"
+
 
 @dataclass(frozen=True)
 class PathQuery:

@@ -16,7 +16,7 @@ from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
 from fleetctl.plan.planner import Plan
 from fleetctl.spec.arms import Arm
 from fleetctl.spec.ready import Ready
-from fleetctl.transaction.snapshot import PathState
+from fleetctl.transaction.snapshot import MANAGER_ENVIRONMENT, PathState
 from fleetctl.transaction.step import describe
 from fleetctl.workflow.arm_plans import ArmPlanner, check_distinct, findings_on, patch_goals
 from fleetctl.workflow.edges import Edges, Reached
@@ -83,12 +83,14 @@ class HostPlan:
     def facts_json(self) -> dict[str, Any]:
         """Return what the host is, for the run's folder."""
         facts = self.view.observed.facts
+        unit = dict(self.view.unit.properties)
+        unit.pop(MANAGER_ENVIRONMENT, None)  # of all services of the host, tokens among it
         return {
             "host": self.reached.name,
             "class": self.reached.host.host_class,
             "labels": self.reached.host.labels,
             "facts": asdict(facts),
-            "unit": dict(self.view.unit.properties),
+            "unit": unit,
             "code": asdict(self.view.code),
         }
 

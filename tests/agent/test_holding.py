@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from fleetctl.agent import holding
+from fleetctl.agent import holding, transactions
 from fleetctl.transaction.failure import LeaseTaken, NotBack
 
 
@@ -29,3 +31,26 @@ def test_a_rollback_that_failed_goes_on_as_soon_as_the_cause_is_gone(ground):
 
     assert ground.look() == before
     assert ground.agent.status().leases == ()
+
+
+@pytest.mark.parametrize(
+    ("holder", "run_id", "is_let"),
+    [("rollback", "run-1", True), ("ann@desk", "run-1", False), ("rollback", "run-2", False)],
+)
+def test_only_what_a_rollback_of_the_same_run_left_lets_its_next_transaction_back(
+    ground, holder, run_id, is_let
+):
+    ground.apply()
+    (record,) = ground.edges.leases.all()
+    (found,) = transactions.all_newest_first(ground.edges)
+    lease = dataclasses.replace(
+        record.lease, id="rollback-other-1234", holder=holder, run_id=run_id
+    )
+    ground.edges.leases.add(dataclasses.replace(record, lease=lease))
+    holding.drop(ground.edges, record.lease.id)
+
+    if is_let:
+        assert holding.guard_rollback(ground.edges, found).startswith("rollback-tx-")
+    else:
+        with pytest.raises(LeaseTaken):
+            holding.guard_rollback(ground.edges, found)

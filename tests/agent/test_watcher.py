@@ -59,3 +59,21 @@ def test_a_watcher_ends_when_the_state_is_taken_away_below_it(ground):
     shutil.move(ground.state, ground.state.with_name("elsewhere"))
 
     assert processes_naming(f"watch {ground.state}") == []
+
+
+def test_a_watcher_outlives_a_lock_of_a_wrong_kind_and_then_restores(ground):
+    before = ground.look()
+    applied = ground.apply()
+    lock = ground.state / "lease-lock"
+    lock.unlink()
+    lock.mkdir()
+    time.sleep(2.5)  # it looks every second
+    assert processes_naming(f"watch {ground.state}") != []
+
+    lock.rmdir()
+    (ground.state / "leases" / f"{applied.granted.lease.id}.json").unlink()
+    deadline_s = time.monotonic() + 20.0
+    while ground.look() != before and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+    assert ground.look() == before

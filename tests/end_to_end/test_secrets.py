@@ -41,7 +41,10 @@ install -d /etc/systemd/system/{UNIT}.service.d && umask 077 &&
 cat >/etc/systemd/system/{UNIT}.service.d/token.conf && systemctl daemon-reload &&
 systemctl restart {UNIT}
 """
+# every service of the host inherits it
+ADD_MANAGERS = 'read -r token && systemctl set-environment "SITE_TOKEN=$token"'
 REMOVE_TOKEN = f"""
+systemctl unset-environment SITE_TOKEN
 rm -r /etc/systemd/system/{UNIT}.service.d; systemctl daemon-reload; systemctl restart {UNIT}
 """
 # where a secret could have been left on the host; its own homes are left out
@@ -141,6 +144,7 @@ def sworn(lab_hosts, tmp_path):
     password, token = secrets.token_hex(16), secrets.token_hex(16)
     into(lab_hosts, ADD_PERSON, f"{LOGIN}:{password}\n")
     into(lab_hosts, ADD_TOKEN, f"[Service]\nEnvironment=HUB_TOKEN={token}\n")
+    into(lab_hosts, ADD_MANAGERS, f"{token}\n")
     watch = Watch([password.encode()], token.encode())
     thread = threading.Thread(target=watch.run)
     thread.start()
