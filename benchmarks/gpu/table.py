@@ -16,7 +16,7 @@ UNITS = {
     "of_copy": ("% of copy", 100, ".1f"),
     "of_limit": ("% of roofline", 100, ".1f"),
     "over_captured": ("time over captured", 1, ".2f"),
-    "times_ours": ("time over ours", 1, ".1f"),
+    "times_ours": ("time over ours", 1, ".2f"),
 }
 
 

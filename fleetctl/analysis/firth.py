@@ -153,7 +153,8 @@ def _fitted(
     # The library wants both outcomes to occur; Firth's estimate exists without, next to this one.
     weights = np.where(np.concatenate([seen, seen]), np.maximum(weights, NEXT_TO_NOTHING), 0.0)
     outcome = np.repeat([1, 0], len(bad))
-    model = FirthLogisticRegression(gtol=_GTOLS[0], max_iter=_MOST_STEPS)
+    # By itself it takes numba where that happens to be installed, and compiles longer than it fits.
+    model = FirthLogisticRegression(gtol=_GTOLS[0], max_iter=_MOST_STEPS, backend="numpy")
     return model.fit(np.vstack([x, x]), outcome, sample_weight=weights)
 
 

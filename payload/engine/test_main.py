@@ -5,14 +5,9 @@ import logging
 import socket
 
 import pytest
-import torch
 
 from payload.engine.__main__ import DrainingServer, main
-from payload.engine.calibrate import TYPICAL_ROWS
-from payload.engine.config import EngineConfig, ModelConfig
 from payload.engine.listen import bind
-from payload.engine.memory import check_memory, free_memory_bytes, least_bytes
-from payload.engine.testing import SMALL, small_engine
 
 CAPTURED = "payload.runner.captured"
 HUGE = 10**9
@@ -196,27 +191,3 @@ def test_a_patched_module_that_fails_says_where(refused, tmp_path, monkeypatch, 
 
     assert message in said
     assert module in said
-
-
-def test_the_least_that_is_allocated_is_no_more_than_what_is():
-    """Else an engine that fits would be refused."""
-    assembly = small_engine(runner="eager")
-    assembly.device.close()
-    shares = least_bytes(SMALL)
-
-    assert shares["cache_pages"] <= assembly.cache.pools.size_bytes
-    assert shares["cache_pages"] > assembly.cache.pools.size_bytes / 2
-    assert shares["typical_tokens"] == 0, "the depth is given"
-
-
-def test_what_just_fits_is_taken_and_what_does_not_is_refused():
-    config = EngineConfig(model=ModelConfig(depth=0))
-    total = sum(least_bytes(config).values())
-
-    check_memory(config, total)
-    with pytest.raises(ValueError, match=r"cache_pages is too large: .* lower --cache-pages"):
-        check_memory(config, total - 1)
-
-
-def test_the_free_memory_of_this_machine_is_some():
-    assert TYPICAL_ROWS * 1024 < free_memory_bytes(torch.device("cpu")) < 1 << 50

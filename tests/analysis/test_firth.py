@@ -94,3 +94,13 @@ def test_so_is_every_table_like_it(left_out):
 
     for coefficient, (low, high) in zip(fit.coefficients, fit.intervals, strict=True):
         assert low < coefficient < high
+
+
+def test_a_fit_does_not_depend_on_whether_numba_is_installed(monkeypatch):
+    """Where a serving stack has brought it along, a report took many seconds of compilation."""
+    design, bad, sessions = [[0.0], [1.0], [0.0], [1.0]], [9, 0, 8, 1], [40] * 4
+    without = firth_fit(design, bad, sessions)
+
+    monkeypatch.setattr("firthmodels.logistic.NUMBA_AVAILABLE", True)
+
+    assert firth_fit(design, bad, sessions) == without
