@@ -191,7 +191,7 @@ def _trial_lines(trial: Reclassified, run: Path) -> list[str]:
         for each in trial.changes
     ]
     before, now = trial.line(trial.before), trial.line(trial.now)
-    told = f"{head}, {len(changes)} sessions change"
+    told = f"{head}, sessions that change: {len(changes)}"
     return [told, f"  was {before}", f"  now {now}", *changes, *damage]
 
 

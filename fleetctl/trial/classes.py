@@ -29,6 +29,7 @@ class OutcomeClass(enum.StrEnum):
     NO_TOOL = "no_tool"
     GARBAGE = "garbage"
     TRUNCATED = "truncated"
+    NO_ANSWER = "no_answer"
     MAXROUNDS = "maxrounds"
     DONE = "done"
 

@@ -18,7 +18,7 @@ from fleetctl.trial.garbage import GarbageLimits, garbage_flags
 from fleetctl.trial.markup import find_leaks
 from fleetctl.trial.planted import VALUE_PATTERN, owner_of
 from fleetctl.trial.reply import Reply
-from fleetctl.trial.text import fold
+from fleetctl.trial.text import fold, is_said
 
 
 @dataclass(frozen=True)
@@ -250,5 +250,5 @@ def _ending_flags(reply: Reply, context: ReplyContext, *, is_readable: bool) -> 
     elif wants_call and is_readable:
         yield Finding("answered_instead", reply.content[:200])
     wanted = expectation.contains if expectation else None
-    if wanted and fold(wanted) not in fold(reply.content):
-        yield Finding("answer_missing", f"{wanted} is not in the text")
+    if wanted and not is_said(wanted, reply.content):
+        yield Finding("answer_missing", f"{wanted} is not in {reply.content[:200]}")

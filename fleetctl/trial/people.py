@@ -11,6 +11,7 @@ from fleetctl.trial.classes import OutcomeClass
 
 _ALWAYS = (OutcomeClass.LEAK, OutcomeClass.NO_TOOL, OutcomeClass.ERROR)
 FINE = (OutcomeClass.DONE, OutcomeClass.MAXROUNDS)
+NOT_AS_ASKED = (OutcomeClass.NO_TOOL, OutcomeClass.NO_ANSWER)  # which a model may do by itself
 _LINE = re.compile(
     r"CORRUPTION sessions:\s*(?P<bad>\d+)\s*/\s*(?P<of>\d+)(?:\s*=\s*(?:[\d.]+\s*%|n/a))?"
     r"(?:\s*\((?P<parts>[^)]*)\))?(?:\s+infra=(?P<infra>\d+))?"

@@ -42,6 +42,19 @@ def fold(text: str) -> str:
     return _BARS.sub("|", unicodedata.normalize("NFKC", text).translate(_FOLD))
 
 
+def is_said(wanted: str, text: str) -> bool:
+    """Return whether a text gives a value, by its letters and digits if it has any.
+
+    Models write a hyphen as another dash, bold, or in spaces; each of them is an answer.
+    """
+    plain, within = _letters(wanted), _letters(text)
+    return plain in within if plain else fold(wanted) in fold(text)
+
+
+def _letters(text: str) -> str:
+    return "".join(char for char in fold(text).casefold() if char.isalnum())
+
+
 def split_code(text: str) -> tuple[str, str]:
     """Return the text outside code and the text inside code (fences and inline spans).
 

@@ -15,6 +15,7 @@ from fleetctl.report.matrix import MatrixReport, as_json, markdown, render
 from fleetctl.spec.matrix import Matrix
 from fleetctl.store.campaign import CampaignState, CellResult, RunPhase
 from fleetctl.store.history import History
+from fleetctl.trial.people import NOT_AS_ASKED
 from fleetctl.workflow.campaign import CampaignEnd
 from fleetctl.workflow.facts import TrialFacts, arm_counts, clock_steps, in_order
 from fleetctl.workflow.judgement import matching_dispersion
@@ -22,6 +23,7 @@ from fleetctl.workflow.matrix import AskedMatrix
 
 # the critical value of F(1, 6) is 1.6 times that of chi-square, that of F(1, 2) five times
 _ENOUGH_SPARE = 6
+MOST_CELLS = 3  # that are named where many are alike
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,7 @@ def _notes(asked: AskedMatrix, state: CampaignState, counted: Sequence[Counted])
     for one in counted:
         for missed in one.facts.missed_triggers:
             yield f"{one.facts.trial} says nothing: {missed}"
+    yield from _not_as_asked(counted)
     yield from _ran_alike(counted)
     yield from clock_steps(one.facts for one in counted)
     left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN)
@@ -243,6 +246,29 @@ def _notes(asked: AskedMatrix, state: CampaignState, counted: Sequence[Counted])
         yield f"{len(left)} of {len(state.runs)} runs were not made yet"
     if asked.matrix.matrix.order == "fewest_restarts":
         yield "runs of one service were made together: a drift in time looks like an effect of it"
+
+
+def _not_as_asked(counted: Iterable[Counted]) -> Iterable[str]:
+    """Yield where sessions lacked what was asked for, which alone is no corruption."""
+    missing: dict[str, int] = {}
+    sessions: dict[str, int] = {}
+    for one in counted:
+        count = sum(one.facts.counts.get(name, 0) for name in NOT_AS_ASKED)
+        missing[one.cell] = missing.get(one.cell, 0) + count
+        sessions[one.cell] = sessions.get(one.cell, 0) + one.facts.counted
+    cells = sorted(
+        (cell for cell in missing if missing[cell]), key=lambda cell: (-missing[cell], cell)
+    )
+    if cells:
+        most = ", ".join(
+            f"{missing[cell]}/{sessions[cell]} in {cell}" for cell in cells[:MOST_CELLS]
+        )
+        others = len(cells) - MOST_CELLS
+        rest = f", and some in {others} more" if others > 0 else ""
+        yield (
+            "sessions without the call or the answer that was asked for (no_tool, no_answer), "
+            f"which a model may do by itself and which are not in the rates: {most}{rest}"
+        )
 
 
 def _ran_alike(counted: Sequence[Counted]) -> Iterable[str]:

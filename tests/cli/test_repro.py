@@ -258,7 +258,7 @@ def test_reclassify_shows_what_a_newer_classifier_changes(fleetctl, serve, tmp_p
     file.write_bytes(gzip.compress("\n".join(aged).encode()))
     code, out, _ = fleetctl("reclassify", tmp_path / "run")
     assert code == 0
-    assert "2 sessions change" in out
+    assert "sessions that change: 2" in out
     assert "session 0: no_tool -> leak (answered_instead, leak_content)" in out
     file.write_bytes(gzip.compress("\n".join(aged).replace("0.0.0", classifier_version()).encode()))
     code, out, _ = fleetctl("reclassify", tmp_path / "run")

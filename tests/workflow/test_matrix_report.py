@@ -51,6 +51,18 @@ def test_the_planted_combination_is_named_in_a_plain_sentence(tmp_path):
     assert "blocks are each host" in told
 
 
+def test_sessions_without_what_was_asked_for_are_told_beside_the_rates(tmp_path):
+    silent = report_of(tmp_path)
+    report = report_of(tmp_path, counts={"leak": 1, "no_tool": 2, "no_answer": 3, "done": 34})
+
+    assert not any("asked for" in note for note in silent.notes)
+    assert [note for note in report.notes if "asked for" in note] == [
+        "sessions without the call or the answer that was asked for (no_tool, no_answer), which a "
+        "model may do by itself and which are not in the rates: 20/160 in keys=bf16,overlap=off, "
+        "20/160 in keys=bf16,overlap=on, 20/160 in keys=fp8,overlap=off, and some in 1 more"
+    ]
+
+
 def test_a_host_that_was_booted_in_between_is_two_blocks(tmp_path):
     report = report_of(tmp_path, epochs={0: "one", 1: "one", 2: "two", 3: "two"}, runs=4)
 

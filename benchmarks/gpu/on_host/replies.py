@@ -31,6 +31,7 @@ class Count:
         corrupted: sessions that fleetctl calls corrupt, by trial.
         sessions: by trial.
         unhealthy: sessions that did not end as they should, by trial.
+        wrong_sessions: sessions with a wrong reply, by trial.
         replies: that were compared.
         wrong_replies: that differ from the oracle's.
         tokens: of all replies.
@@ -40,6 +41,7 @@ class Count:
     corrupted: list[int] = field(default_factory=list)
     sessions: list[int] = field(default_factory=list)
     unhealthy: list[int] = field(default_factory=list)
+    wrong_sessions: list[int] = field(default_factory=list)
     replies: int = 0
     wrong_replies: int = 0
     tokens: int = 0
@@ -53,6 +55,7 @@ class Count:
         cells = [f"{bad}/{all_} = {bad / all_:.1%}", by_trial, f"{odd}/{all_}"]
         if self.tokens:
             per_million = round(1e6 * self.wrong_tokens / self.tokens)
+            cells += [f"{sum(self.wrong_sessions)}/{all_}"]
             cells += [f"{self.wrong_replies}/{self.replies}", f"{per_million:,}"]
         return f"| {levels} | {' | '.join(cells)} |"
 
@@ -105,10 +108,13 @@ def counts_of(run: Path) -> dict[str, Count]:
         count.corrupted.append(facts["corrupted"])
         count.sessions.append(facts["counted"])
         count.unhealthy.append(facts["counted"] - facts["counts"]["done"])
+        count.wrong_sessions.append(0)
         for file in sorted(folder.glob("transcripts.*.jsonl.gz")):
             for session in stored_sessions(file):
+                before = count.wrong_replies
                 for exchange in session.exchanges:
                     count_exchange(exchange, count, tokenizer)
+                count.wrong_sessions[-1] += count.wrong_replies > before
     return found
 
 
