@@ -116,14 +116,15 @@ def _search(design: BisectDesign, runs: Sequence[SearchRun]) -> Next | End:
         if _confirmed_so_far(runs, belief.best) >= 2 * design.confirm_runs:
             return End(Ending.FOUND, belief.best)
         return _confirm(design, runs, belief.best)
-    if max(belief.none, belief.reversed_mass) >= design.confidence:
-        end = _rarest_end(design, runs)
-        if _runs_at(runs, end) < END_RUNS:
-            return Next(end)
+    end = _rarest_end(design, runs)
+    is_other = max(belief.none, belief.reversed_mass) >= design.confidence
+    if is_other and _runs_at(runs, end) >= END_RUNS:
         is_none = belief.none >= design.confidence
         return End(Ending.NO_CHANGE if is_none else Ending.REVERSED)
     if sum(run.confirms is None for run in runs) >= design.max_runs:
         return End(Ending.OUT_OF_RUNS)
+    if is_other:
+        return Next(end)
     bits = expected_bits(design.changes, _seen(runs), design.worlds, design.sessions)
     point = int(np.argmax(bits))
     return Next(point, bits=float(bits[point]))

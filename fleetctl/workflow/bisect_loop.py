@@ -31,6 +31,7 @@ from fleetctl.workflow.bisect_ground import Build, Ground
 from fleetctl.workflow.campaign_site import HeldSite, held_site
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.hopeless import hopeless, is_hopeless
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.site import NamedSite, check_layout
 
@@ -144,7 +145,11 @@ class Searching(Generic[S]):
             self._broken = 0
 
     def _measure(self, held: HeldSite, question: Question) -> None:
-        """Make the trial of a question; one that can't be used is made again."""
+        """Make the trial of a question; one that can't be used is made again.
+
+        Raises:
+            InputError: none could be used, or the very first program does not get going.
+        """
         answers = self.log.answers()
         run = sum(a.asked.key == question.key for a in answers)
         if question.confirms is not None:
@@ -152,6 +157,7 @@ class Searching(Generic[S]):
             own = [a for a in answers if a.asked.confirms == question.confirms]
             run = sum(a.asked.key == question.key for a in own)
         reasons: tuple[str, ...] = ()
+        tries: list[TrialFacts] = []
         for _ in range(_ATTEMPTS):
             asked = self.log.ask(
                 Asked(len(answers), question.build, question.key, question.confirms)
@@ -164,6 +170,9 @@ class Searching(Generic[S]):
                 self.log.answer(Answered(asked, result.trial, result.facts))
                 return
             self.edges.talk.say(f"  not used: {reasons[0]}")
+            tries.append(facts)
+            if not answers and is_hopeless(tries):
+                raise hopeless(tries, f"`fleetctl resume {self.folder.run_id}`")
         raise InputError(
             f"{_ATTEMPTS} trials of {question.build} in a row could not be used",
             why="; ".join(reasons),

@@ -13,6 +13,7 @@ from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.campaign_turns import Progress, Turns
 from fleetctl.workflow.campaign_worker import SiteWorker, Surroundings
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.hopeless import Tries
 from fleetctl.workflow.matrix import AskedMatrix
 from fleetctl.workflow.site import NamedSite
 from fleetctl.workflow.telling import gravity
@@ -58,6 +59,7 @@ class Campaign:
         rules = self.asked.matrix.matrix
         machines = {site.machine: Turns(rules.per_machine) for site in self.sites}
         blocks = {site.block: Progress(self.edges.clock) for site in self.sites}
+        tries = Tries(f"`fleetctl matrix --resume {self.folder.run_id}`")
         workers = [
             SiteWorker(
                 Surroundings(
@@ -69,6 +71,7 @@ class Campaign:
                     machines[site.machine],
                     blocks[site.block],
                     self._failed,
+                    tries,
                     self.fails_fast,
                 ),
                 site,

@@ -16,12 +16,14 @@ from fleetctl.errors import (
     RestoreConflict,
 )
 from fleetctl.spec.inventory import Inventory
-from fleetctl.store.campaign import ANYWHERE, CellQueue, CellRun, Place, RunPhase
+from fleetctl.store.campaign import ANYWHERE, CellQueue, CellResult, CellRun, Place, RunPhase
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.campaign_rules import attempt, is_of_the_cell
 from fleetctl.workflow.campaign_site import HeldSite, held_site
 from fleetctl.workflow.campaign_turns import Progress, Turns
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.hopeless import Tries
 from fleetctl.workflow.matrix import AskedMatrix
 from fleetctl.workflow.site import NamedSite
 
@@ -47,6 +49,7 @@ class Surroundings:
         turns: of the site's machine.
         progress: of the site's block.
         failed: takes note of an error.
+        tries: of all sites that work from this machine.
         fails_fast: a cell that failed ends the campaign.
     """
 
@@ -58,6 +61,7 @@ class Surroundings:
     turns: Turns
     progress: Progress
     failed: Failed
+    tries: Tries
     fails_fast: bool = False
 
 
@@ -97,7 +101,7 @@ class SiteWorker:
         while True:
             around.edges.stop.check()
             state = around.queue.state()
-            if self.site.name in state.quarantined:
+            if self.site.name in state.quarantined or around.tries.given_up:
                 return False
             if state.in_phase(RunPhase.WAITING, block=self.site.block):
                 return True
@@ -138,6 +142,8 @@ class SiteWorker:
             while True:
                 with around.turns.turn():
                     around.edges.stop.check()
+                    if around.tries.given_up:
+                        return
                     run = around.queue.take(
                         self.site.name,
                         block=self.site.block,
@@ -157,7 +163,7 @@ class SiteWorker:
             result = attempt(
                 around.queue,
                 run,
-                lambda: held.measure(run, around.asked.job_of(run)),
+                lambda: self._measured(held, run),
                 tries_again=not around.fails_fast,
             )
         except FleetError as error:
@@ -174,10 +180,32 @@ class SiteWorker:
         done = len(around.queue.state().in_phase(RunPhase.DONE))
         around.edges.talk.say(f"  {done} of {len(around.queue.state().runs)} cell runs are done")
 
+    def _measured(self, held: HeldSite, run: CellRun) -> CellResult:
+        """Measure a run.
+
+        Raises:
+            InputError: its program does not get going, here as in the trial before.
+            FleetError: it could not be measured.
+        """
+        result = held.measure(run, self.around.asked.job_of(run))
+        facts = TrialFacts.from_json(result.facts)
+        self.around.tries.after(facts, lambda: self._is_known_to_run(run))
+        return result
+
+    def _is_known_to_run(self, run: CellRun) -> bool:
+        """Whether a run of the same workload was counted, by whichever controller or worker."""
+        asked, workload = self.around.asked, self.around.asked.cell(run.cell).workload
+        alike = {cell.name for cell in asked.cells if cell.workload == workload}
+        done = self.around.queue.state().in_phase(RunPhase.DONE)
+        return any(one.run.cell in alike for one in done)
+
     def _after(self, error: FleetError) -> None:
         """Go on after a failure that left the hosts as found, or end the campaign with it."""
         is_told, self._told = error is self._told, None
-        if is_told and (is_of_the_cell(error) or isinstance(error, DriftError)):
+        if error is self.around.tries.given_up:
+            self.around.edges.talk.say(f"{self.site.name}: {error}; no further cell is tried")
+            self.around.failed(error, ends_all=False)
+        elif is_told and (is_of_the_cell(error) or isinstance(error, DriftError)):
             self.around.edges.talk.say(f"{self.site.name}: {error}; as found again, the next cell")
             self._count_fault(error)
         elif not is_told and isinstance(error, (DriftError, InputError)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from fleetctl.errors import InputError
 from fleetctl.workflow.facts import TrialFacts
@@ -16,7 +18,7 @@ def is_hopeless(tries: Sequence[TrialFacts]) -> bool:
     """Whether a trial and its repetition failed alike, and as a program does that can't run.
 
     Args:
-        tries: of the first trial of a site, so that nobody has ever seen the program at work.
+        tries: of a program that nobody has ever seen at work.
     """
     ends = {(one.program_exit, one.void_because) for one in tries}
     return len(tries) > 1 and len(ends) == 1 and tries[0].program_exit in _CANT_RUN
@@ -37,3 +39,39 @@ def hopeless(tries: Sequence[TrialFacts], resume: str) -> InputError:
         "further trials would only restart the service",
         next_step=f"read {last.trial}/stderr.txt, mend argv in [workload], start a new run{later}",
     )
+
+
+@dataclass
+class Tries:
+    """Trials of a campaign's programs, from any of its sites; the first two that fail alike end it.
+
+    Attributes:
+        resume: as for `hopeless`.
+        given_up: why no further trial is worth a restart; None as long as one may be.
+    """
+
+    resume: str
+    given_up: InputError | None = field(default=None, init=False)
+    _failed: dict[str, list[TrialFacts]] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def after(self, facts: TrialFacts, was_measured: Callable[[], bool]) -> None:
+        """Take a trial that was made.
+
+        Args:
+            facts: of the trial.
+            was_measured: whether an earlier trial of this workload, by anybody, was counted.
+
+        Raises:
+            InputError: its program does not get going.
+        """
+        with self._lock:
+            tries = self._failed.setdefault(facts.workload_sha256, [])
+            if facts.program_exit is None:
+                tries.clear()
+                return
+            tries.append(facts)
+            # another site's trial may end while this one's end is told
+            if not self.given_up and is_hopeless(tries[-2:]) and not was_measured():
+                self.given_up = hopeless(tries[-2:], self.resume)
+                raise self.given_up

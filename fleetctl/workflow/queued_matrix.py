@@ -106,11 +106,16 @@ def follow(
     """
     queue, campaigns = joined.campaign(folder.run_id), Campaigns(joined.database)
     home = _Homecoming(folder, Content(joined.database), edges.clock)
+    told: set[str] = set()
     try:
         while True:
             state = queue.state()
             for one in state.in_phase(RunPhase.DONE):
                 home.bring(one)
+            for line in troubles(state):
+                if line not in told:
+                    edges.talk.say(line)
+                told.add(line)
             edges.talk.progress(folder.run_id, _fares(state))
             if fails_fast and state.in_phase(RunPhase.FAILED):
                 queue.withdraw()
@@ -159,6 +164,18 @@ def _announce(folder: RunFolder, asked: AskedMatrix, joined: Joined) -> None:
         "shards": folder.read_table(QUEUE_FILE)["shards"],
     }
     Campaigns(joined.database).announce(folder.run_id, head)
+
+
+def troubles(state: CampaignState) -> list[str]:
+    """Return what went wrong on which site, once for cells that fail alike, and what is set aside.
+
+    Runs that were measured later are not told.
+    """
+    left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN, RunPhase.FAILED)
+    told = [f"{one.site}: {one.why}" for one in left if one.why]
+    return list(dict.fromkeys(told)) + [
+        f"{site} is quarantined: {why}" for site, why in state.quarantined.items()
+    ]
 
 
 def _fares(state: CampaignState) -> str:

@@ -17,6 +17,7 @@ from fleetctl.store.campaign import RunPhase
 from fleetctl.workflow.campaign_turns import Progress, Turns
 from fleetctl.workflow.campaign_worker import SiteWorker, Surroundings
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.hopeless import Tries
 from fleetctl.workflow.matrix import AskedMatrix, read_matrix
 from fleetctl.workflow.site import NamedSite, named_sites
 from fleetctl.workflow.telling import gravest_of
@@ -32,12 +33,14 @@ class Known:
 
     Attributes:
         edges: whose load is spread over workers where the campaign asks for that.
+        tries: of its program from this machine, where it may be missing.
     """
 
     edges: Edges
     asked: AskedMatrix
     queue: Courier
     progress: dict[str, Progress]
+    tries: Tries
 
 
 @dataclass
@@ -96,12 +99,13 @@ class Worker:
     def _step(self, campaigns: Campaigns) -> bool:
         """Give free machines something to do; False when nothing is left for anybody."""
         self._reap(campaigns)
-        unfinished = campaigns.unfinished()
-        for found in unfinished:
+        is_left = False
+        for found in campaigns.unfinished():
             known = self._serve(found)
-            if known is not None:
+            if known is not None and not known.tries.given_up:
                 self._start(campaigns, found, known)
-        return bool(unfinished or self._at_work)
+            is_left |= known is None or not known.tries.given_up
+        return is_left or bool(self._at_work)
 
     def _asked(self, campaign: str) -> AskedMatrix | None:
         """Return a campaign's matrix as it is now."""
@@ -138,7 +142,8 @@ class Worker:
         if shards > 1 and isinstance(asked.job.workload, ToolcallSpec):
             driver = ShardedDriver(self.joined, shards, self.edges.clock)
             edges = replace(self.edges, drive=driver)
-        return Known(edges, asked, courier, {})
+        tries = Tries("start this worker again")
+        return Known(edges, asked, courier, {}, tries)
 
     def _start(self, campaigns: Campaigns, found: OpenCampaign, known: Known) -> None:
         sites = named_sites(self.inventory, known.asked.job.target)
@@ -172,6 +177,7 @@ class Worker:
                 turns,
                 progress,
                 self._failed,
+                known.tries,
             )
             has_others = sum(other.block == site.block for other in sites) > 1
             work = SiteWorker(around, site, has_others=has_others).run

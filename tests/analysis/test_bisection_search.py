@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from fleetctl.analysis.bisection import Worlds
+from fleetctl.analysis.bisection_rates import RatePriors, told
 from fleetctl.analysis.bisection_search import (
     BisectDesign,
     End,
@@ -14,6 +16,8 @@ from fleetctl.analysis.bisection_search import (
     rates_by_point,
 )
 from fleetctl.analysis.counts import Run
+
+TOLD_APART = Worlds(rates=RatePriors(told(0.0), told(0.9)))
 
 
 def search(design, rate, rng, rho=0.0):
@@ -78,6 +82,18 @@ def test_a_spent_budget_leaves_a_credible_set_with_the_truth_in_it():
     kept = belief_of(design, runs).credible(0.95)
     assert 20 in kept
     assert len(kept) < 32
+
+
+@pytest.mark.parametrize("most", [4, 5, 7, 10])
+@pytest.mark.parametrize(("rate", "known"), [(0.01, Worlds()), (0.0, TOLD_APART), (0.3, Worlds())])
+def test_no_search_makes_more_runs_than_its_budget_whatever_it_still_wants(most, rate, known):
+    for seed in range(12):
+        design = BisectDesign(8, 40, max_runs=most, worlds=known)
+        end, runs = search(design, lambda _: rate, np.random.default_rng(seed))
+
+        assert sum(run.confirms is None for run in runs) <= most
+        if end.ending is Ending.NO_CHANGE:
+            assert min(sum(run.point == k for run in runs) for k in (0, 8)) >= 3
 
 
 def test_a_begun_confirmation_is_finished_whatever_its_first_runs_say():

@@ -129,6 +129,32 @@ def test_three_useless_trials_end_the_search_as_invalid(run):
     assert log.answers() == ()
 
 
+@pytest.mark.parametrize("ends", [(127, 127), (2, 2)])
+def test_a_program_that_does_not_get_going_ends_the_search_after_one_repetition(run, ends):
+    codes = iter(ends)
+    in_vain = {**facts(0, sessions=0), "void_because": ["it said so"]}
+    site, searching, log = run(Asks((0,), (1,)), lambda _: {**in_vain, "program_exit": next(codes)})
+
+    with pytest.raises(InputError, match="does not get going") as ended:
+        searching.run()
+
+    assert len(site.measured) == 2
+    assert "`fleetctl resume r` where only the program was missing" in ended.value.next_step
+    assert log.answers() == ()
+
+
+def test_a_program_that_was_seen_at_work_is_tried_three_times(run):
+    in_vain = {**facts(0, sessions=0), "void_because": ["it said so"], "program_exit": 127}
+    site, searching, _ = run(
+        Asks((0,), (1,)), lambda r: facts(1) if r.arm == "build 0" else in_vain
+    )
+
+    with pytest.raises(InputError, match="could not be used"):
+        searching.run()
+
+    assert len(site.measured) == 1 + 3
+
+
 def test_a_trial_without_a_counted_session_is_not_clean():
     assert unusable(TrialFacts.from_json(facts(0, sessions=0))) == ("no session of it counts",)
     assert unusable(TrialFacts.from_json(facts(0))) == ()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 
@@ -25,127 +21,18 @@ from fleetctl.errors import (
     StoreError,
 )
 from fleetctl.store.campaign import RunPhase
-from fleetctl.store.campaign_sqlite import SqliteQueue
-from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow import campaign_worker
 from fleetctl.workflow.campaign import Campaign
 from fleetctl.workflow.campaign_turns import Turns
 from fleetctl.workflow.matrix import cell_runs
 from fleetctl.workflow.site import named_sites
-from fleetctl.workflow.stopping import Stop, StoppableClock
-from tests.workflow.matrices import asked, fleet, result_of
-
-DEADLINE_S = 20.0
-
-
-@dataclass
-class FastClock:
-    """A clock whose sleepers wake at once, each a second later."""
-
-    now: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-    def sleep(self, duration_s: float) -> None:
-        with self.lock:
-            self.now += duration_s
-        SystemClock().sleep(0.001)
-
-
-@dataclass(frozen=True)
-class FastStoppableClock(StoppableClock):
-    """Hears an end that was asked for, and wakes at once."""
-
-    def sleep(self, duration_s: float) -> None:
-        self.stop.check()
-        self.inner.sleep(duration_s)
-
-
-@dataclass
-class Fleet:
-    """Sites that measure at once, except where a test says what happens.
-
-    `opening` and `measuring` are asked with site and run; they raise, or let it go on.
-    """
-
-    opening: Callable[[str], None] = lambda _site: None
-    measuring: Callable[[str, object], None] = lambda _site, _run: None
-    leaving: Callable[[str], None] = lambda _site: None
-    measured: list[tuple[str, str]] = field(default_factory=list)
-    held: Counter[str] = field(default_factory=Counter)
-    at_once: int = 0
-    most_at_once: int = 0
-
-    @contextmanager
-    def held_site(self, _edges, _inventory, _folder, _job, site) -> Iterator[SimpleNamespace]:
-        self.opening(site)
-        self.held[site] += 1
-        try:
-            yield SimpleNamespace(
-                arm="", keepers=[], measure=lambda run, _job: self._run(site, run)
-            )
-        finally:
-            self.held[site] -= 1
-            self.leaving(site)
-
-    def _run(self, site, run):
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            self.measuring(site, run)
-            # long enough for the others to get a run of their own
-            SystemClock().sleep(0.02)
-        finally:
-            self.at_once -= 1
-        self.measured.append((site, run.id))
-        return result_of(run, site)
-
-
-@dataclass
-class Bench:
-    folder: RunFolder
-    queue: SqliteQueue
-    edges: SimpleNamespace
-    said: list[str]
-    tmp_path: object
-
-    def run(self, world: Fleet, inventory=None, *, fails_fast=False, rules="", runs=2):
-        matrix = asked(self.tmp_path, rules=rules, runs=runs)
-        inventory = inventory or fleet()
-        self.queue.put(cell_runs(matrix, inventory))
-        sites = named_sites(inventory, "fleet")
-        campaign = Campaign(
-            self.edges, inventory, self.folder, matrix, self.queue, sites, fails_fast
-        )
-        self.monkeypatch.setattr(campaign_worker, "held_site", world.held_site)
-        ended = []
-        thread = threading.Thread(target=lambda: ended.append(campaign.run(())), daemon=True)
-        thread.start()
-        thread.join(DEADLINE_S)
-        assert ended, "the campaign never ended"
-        assert not +world.held, "a site is still held"
-        return ended[0]
+from tests.workflow.campaigns import DEADLINE_S, Fleet, a_bench
+from tests.workflow.matrices import asked, fleet
 
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    said: list[str] = []
-    stop = Stop()
-    edges = SimpleNamespace(
-        talk=SimpleNamespace(say=said.append, progress=lambda *_: None),
-        clock=FastStoppableClock(FastClock(), stop),
-        stop=stop,
-        holder="ann@desk",
-    )
-    folder = RunFolder.create(tmp_path, "r", {"kind": "matrix"})
-    with SqliteQueue(folder.path / "campaign.sqlite") as queue:
-        made = Bench(folder, queue, edges, said, tmp_path)
-        made.monkeypatch = monkeypatch
+    with a_bench(tmp_path, monkeypatch) as made:
         yield made
 
 
@@ -270,6 +157,51 @@ def test_a_failed_cell_ends_a_campaign_that_is_to_fail_fast(bench):
 
     assert end.error.what == "it never answered"
     assert end.state.in_phase(RunPhase.WAITING)
+
+
+IN_VAIN = {"counted": 0, "void_because": ("exec: x: not found",), "program_exit": 127}
+
+
+def test_a_program_that_does_not_get_going_ends_the_campaign_after_two_trials(bench):
+    world = Fleet(measuring=lambda _site, _run: IN_VAIN)
+
+    end = bench.run(world, fleet(1), runs=4)
+
+    assert len(world.measured) == 2
+    assert end.error.what == "the workload's program does not get going, so nothing was measured"
+    assert "`fleetctl matrix --resume r` where only the program" in end.error.next_step
+    told = [state.why for state in end.state.in_phase(RunPhase.WAITING)]
+    assert len(told) == 16
+    assert any("does not get going" in why for why in told)
+    assert not end.state.quarantined
+
+
+def test_all_sites_learn_that_a_program_does_not_get_going(bench):
+    world = Fleet(measuring=lambda _site, _run: IN_VAIN)
+
+    end = bench.run(world, fleet(3), runs=9)
+
+    assert len(world.measured) <= 2 + 2  # two others may have begun a trial by then
+    assert "does not get going" in end.error.what
+
+
+@pytest.mark.parametrize("facts", [IN_VAIN | {"program_exit": 1}, IN_VAIN | {"program_exit": None}])
+def test_a_program_that_fails_by_itself_only_fails_its_cells(bench, facts):
+    world = Fleet(measuring=lambda _site, _run: facts)
+
+    end = bench.run(world, fleet(1))
+
+    assert len(world.measured) == 3 * 8
+    assert end.error.what == "8 of 8 cell runs could not be measured"
+
+
+def test_a_program_that_was_seen_at_work_only_fails_the_cells_on_which_it_does_not(bench):
+    world = Fleet(measuring=lambda _site, run: None if run.position % 4 == 0 else IN_VAIN)
+
+    end = bench.run(world, fleet(1))
+
+    assert (len(end.results), len(world.measured)) == (2, 2 + 3 * 6)
+    assert end.error.what == "6 of 8 cell runs could not be measured"
 
 
 def test_a_host_on_which_every_cell_fails_is_set_aside_before_it_eats_them_all(bench):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 
 import pytest
 
 from fleetctl.clock import SystemClock
+from fleetctl.errors import InputError
 from fleetctl.serving.command import CommandTrial, run_command
 from fleetctl.serving.target import Target
 from fleetctl.trial.workload import CommandWorkload
-from fleetctl.workflow.hopeless import is_hopeless
+from fleetctl.workflow.hopeless import Tries, is_hopeless
 from fleetctl.workflow.measure import program_exit
 from tests.fakes.recorded_trials import trial
 
@@ -65,3 +67,28 @@ def test_a_second_try_that_ends_otherwise_leaves_hope(tmp_path):
     second = ended(tmp_path / "b", "echo no answer >&2; exit 2")
 
     assert not is_hopeless([first, second])
+
+
+def test_a_later_trial_of_a_program_that_was_given_up_is_only_spoilt(tmp_path):
+    tries, facts = Tries("try again"), ended(tmp_path / "a", "exec /no/such/program")
+    tries.after(facts, lambda: False)
+    with pytest.raises(InputError, match="does not get going"):
+        tries.after(facts, lambda: False)
+    first = tries.given_up
+
+    tries.after(facts, lambda: False)
+
+    assert tries.given_up is first
+
+
+def test_what_somebody_saw_at_work_or_another_workload_does_is_not_given_up(tmp_path):
+    tries, facts = Tries("try again"), ended(tmp_path / "a", "exec /no/such/program")
+    works = ended(tmp_path / "b", f"echo '{LINE}'")
+
+    tries.after(facts, lambda: True)
+    tries.after(facts, lambda: True)
+    tries.after(replace(facts, workload_sha256="other"), lambda: False)
+    tries.after(replace(works, workload_sha256="other"), lambda: False)
+    tries.after(replace(facts, workload_sha256="other"), lambda: False)
+
+    assert tries.given_up is None
