@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
 from scipy import stats
 
 from fleetctl.analysis.counts import ArmCounts, Run
@@ -34,6 +35,7 @@ def count_checks(
         _heterogeneity("control", control),
         _heterogeneity("treatment", treatment),
         _reproduced(control, pooled, target),
+        _other_failures(control, treatment, facts),
     ]
 
 
@@ -127,3 +129,30 @@ def _reproduced(control: ArmCounts, pooled: Pooled, target: float) -> Check:
     """The control must show the fault beyond doubt: its lower bound is above the target."""
     low = rate_lower_bound(control, pooled)
     return Check("bug_not_reproduced", passed=low > target, value=low, limit=target, unit="rate")
+
+
+def _other_failures(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> Check:
+    """Did more sessions of the treatment fail without being corrupt? Fisher's exact test.
+
+    Corrupt sessions are left out of both sides: they ended before they could fail otherwise.
+    """
+    found = (facts.control.other_failures, facts.treatment.other_failures)
+    tables = [
+        [sum(failed.values()), arm.sessions - arm.bad - sum(failed.values())]
+        for arm, failed in zip((control, treatment), found, strict=True)
+        if failed is not None
+    ]
+    if len(tables) < 2:
+        return Check("other_failures", passed=None, voids=False)
+    table = np.array(tables[::-1])  # the treatment's odds over the control's
+    p = float(stats.fisher_exact(table, alternative="greater").pvalue)
+    told = tuple(
+        f"{arm.name}: {failed} of {failed + fine} ({_by_class(classes or {})})"
+        for arm, classes, (failed, fine) in zip((control, treatment), found, tables, strict=True)
+        if failed
+    )
+    return replace(at_least("other_failures", p, NOTABLE_P, "p"), voids=False, facts=told)
+
+
+def _by_class(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in counts.items() if number)

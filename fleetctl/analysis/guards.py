@@ -6,6 +6,7 @@ Imports nothing heavy: the checks that need a distribution are in `checks`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fleetctl.analysis.counts import ArmCounts
@@ -52,6 +53,7 @@ class ArmFacts:
         client_lag_p99_ms: 99th percentile of the client's event-loop lag.
         achieved_concurrency: share of the wanted concurrency that was reached.
         foreign_load: by what the server said that somebody else asked it, too.
+        other_failures: sessions that were not corrupt and yet did not end as asked, by class.
     """
 
     unproven: tuple[str, ...] | None = None
@@ -62,6 +64,7 @@ class ArmFacts:
     client_lag_p99_ms: float | None = None
     achieved_concurrency: float | None = None
     foreign_load: tuple[str, ...] | None = None
+    other_failures: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Flag(enum.StrEnum):
     NOT_EXERCISED = "not_exercised"
     EXPOSURE_DIFFERS = "exposure_differs"
     FOREIGN_LOAD = "foreign_load"
+    OTHER_FAILURES = "other_failures"
     DRIFT = "drift"
     HETEROGENEOUS = "heterogeneous"
     HISTORICAL_CONTROL = "historical_control"

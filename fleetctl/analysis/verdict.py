@@ -65,7 +65,10 @@ def _word(
     if comparison.test is None:
         return Word.INCONCLUSIVE, "no_replication"
     if _is_significant(numbers, comparison.test, design.alpha):
-        return _direction(numbers, treatment, design.target)
+        word, reason = _direction(numbers, treatment, design.target)
+        # what was corruption may have changed its face: a broken reply that is none of the signs
+        is_moved = word is not Word.WORSE and _has_failed("other_failures", checks)
+        return (Word.INCONCLUSIVE, "other_failures") if is_moved else (word, reason)
     if comparison.level is None:
         return Word.INCONCLUSIVE, "undeclared_look"
     if _exposure_differs(checks):
@@ -91,6 +94,10 @@ def _direction(numbers: Numbers, treatment: ArmEstimate, target: float) -> tuple
     if treatment.counts.bad == 0 and replicated and treatment.upper95 <= target:
         return Word.ELIMINATED, "bound_holds"
     return Word.REDUCED, "lower"
+
+
+def _has_failed(name: str, checks: Sequence[Check]) -> bool:
+    return any(check.passed is False for check in checks if check.name == name)
 
 
 def _exposure_differs(checks: Sequence[Check]) -> bool:
@@ -121,6 +128,8 @@ def _flags_of_guards(guards: GuardFacts, checks: Sequence[Check], word: Word) ->
         Flag.NOT_EXERCISED: "not_exercised" in failed,
         Flag.EXPOSURE_DIFFERS: _exposure_differs(checks),
         Flag.FOREIGN_LOAD: "foreign_load" in failed,
+        Flag.OTHER_FAILURES: "other_failures" in failed
+        or (word in (Word.ELIMINATED, Word.REDUCED) and _fails_otherwise(guards)),
         Flag.DRIFT: bool(notable & {"drift", "bracket"}),
         Flag.HETEROGENEOUS: bool(
             notable & {"hosts_disagree", "heterogeneous_control", "heterogeneous_treatment"}
@@ -129,6 +138,10 @@ def _flags_of_guards(guards: GuardFacts, checks: Sequence[Check], word: Word) ->
         Flag.BLOCKED_ORDER: "blocked_order" in failed,
     }
     return [flag for flag, is_raised in raised.items() if is_raised]
+
+
+def _fails_otherwise(guards: GuardFacts) -> bool:
+    return any((guards.treatment.other_failures or {}).values())
 
 
 def _flags_of_design(design: Design, history: Dispersion | None) -> list[Flag]:

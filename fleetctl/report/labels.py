@@ -28,6 +28,7 @@ LABELS = {
     "heterogeneous_control": "control runs agree with each other",
     "heterogeneous_treatment": "treatment runs agree with each other",
     "bug_not_reproduced": "the control shows the fault: lower bound of its rate",
+    "other_failures": "no more sessions of the treatment failed without being corrupt",
 }
 
 FAILURES = {

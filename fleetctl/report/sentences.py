@@ -116,6 +116,12 @@ def _conf(test: MainTest) -> str:
 
 
 def _undecided(judgement: Judgement, numbers: Numbers) -> str:
+    if judgement.reason == "other_failures":
+        more = "; ".join(_other_failures(judgement))
+        return (
+            f"{_moved(judgement, numbers)}, but more sessions of the treatment failed without being"
+            f" corrupt ({more}): the fault may have changed its face"
+        )
     told = f"not decided whether {from_to(judgement)} is an effect or chance"
     if numbers.elimination.refuted:
         still = percent(judgement.treatment.lower95)
@@ -169,6 +175,8 @@ FLAG_TOLD = {
     Flag.NOT_EXERCISED: "not exercised: the load never reached its declared trigger",
     Flag.EXPOSURE_DIFFERS: "exposure differs, and a slower service can hide a race",
     Flag.FOREIGN_LOAD: "foreign load: somebody else asked the server during the run, too",
+    Flag.OTHER_FAILURES: "other failures: sessions that are not corrupt and yet did not end as"
+    " asked, as a broken reply may look",
     Flag.DRIFT: "drift: the rate changes over time within the arms",
     Flag.HETEROGENEOUS: "heterogeneous: runs or hosts differ by more than chance",
     Flag.HISTORICAL_CONTROL: "historical control: it is from another day, so anything that changed"
@@ -206,11 +214,18 @@ def _facts_of(flag: Flag, judgement: Judgement) -> str:
         more = len(found) - 1
         others = f", and {count(more, 'more sign')} under Checks" if more > 0 else ""
         return f": {found[0]}{others}" if found else ""
+    if flag is Flag.OTHER_FAILURES:
+        return _found(_other_failures(judgement))
     if flag is not Flag.EXPOSURE_DIFFERS:
         return ""
     exposures = [check for check in failed if check.name.startswith("exposure_") and check.facts]
     told = [f"{_exposed_to(check.name)}: {check.facts[0]}" for check in exposures]
     return f": {'; '.join(told)}" if told else ""
+
+
+def _other_failures(judgement: Judgement) -> tuple[str, ...]:
+    checks = [check for check in judgement.checks if check.name == "other_failures"]
+    return checks[0].facts if checks else ()
 
 
 def _exposed_to(check: str) -> str:
@@ -259,14 +274,19 @@ def _why_test(judgement: Judgement, numbers: Numbers) -> list[str]:
             " difference does not count as shown"
         )
     if judgement.word is Word.INCONCLUSIVE:
-        told.append(
-            f"the {_conf(comparison.test)} interval {points_interval(comparison.test.equivalence)}"
-            " leaves"
-            f" ±{100 * numbers.margin:.1f} points, so it is no proof of no effect either"
-            if judgement.reason != "exposure_differs"
-            else "the arms were not exposed alike, so equal rates prove nothing"
-        )
+        told.append(_why_undecided(judgement, numbers, comparison.test))
     return told
+
+
+def _why_undecided(judgement: Judgement, numbers: Numbers, test: MainTest) -> str:
+    if judgement.reason == "exposure_differs":
+        return "the arms were not exposed alike, so equal rates prove nothing"
+    if judgement.reason == "other_failures":
+        return "a fall of one kind of failure is no repair while another kind rises"
+    return (
+        f"the {_conf(test)} interval {points_interval(test.equivalence)} leaves"
+        f" ±{100 * numbers.margin:.1f} points, so it is no proof of no effect either"
+    )
 
 
 def _why_bound(judgement: Judgement, numbers: Numbers) -> list[str]:
@@ -285,6 +305,11 @@ def what_next(judgement: Judgement) -> list[str]:
     numbers = judgement.numbers
     if numbers is None or judgement.word is Word.INVALID:
         return list(dict.fromkeys(REMEDIES[check.name] for check in judgement.failed_checks))
+    if judgement.reason == "other_failures":
+        return [
+            "read the replies of the treatment's sessions that failed without being corrupt: broken"
+            " ones are the same fault"
+        ]
     if judgement.word is Word.INCONCLUSIVE:
         history = "`fleetctl aa` collects control runs whose dispersion lends power to every test"
         return [more_runs(numbers), *([] if judgement.history else [history])]

@@ -12,6 +12,8 @@ from fleetctl.analysis.design import Design
 from fleetctl.analysis.effective import Difference, Effective, differences
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
 from fleetctl.spec.experiment import Experiment
+from fleetctl.trial.classes import OutcomeClass, load_classes
+from fleetctl.trial.people import FINE
 
 ARMS = ("control", "treatment")
 # 48 bits tell two files of one experiment apart, and people can read them
@@ -292,7 +294,27 @@ def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
             (f.concurrency_share for f in facts if f.concurrency_share is not None), default=None
         ),
         foreign_load=_foreign_load(facts),
+        other_failures=_other_failures(facts),
     )
+
+
+def _other_failures(facts: Sequence[TrialFacts]) -> dict[str, int] | None:
+    """Return the sessions that count, are not corrupt and did not end as asked, by class.
+
+    None where nobody knows: a program of the user's own may call further classes corrupt.
+    """
+    classes = load_classes()
+    own = [
+        fact.corrupted - sum(fact.counts.get(name, 0) for name in classes.corrupt) for fact in facts
+    ]
+    if not facts or any(own):
+        return None
+    fine = {*FINE, *classes.corrupt, *classes.uncounted}
+    return {
+        str(outcome): sum(fact.counts.get(outcome, 0) for fact in facts)
+        for outcome in OutcomeClass
+        if outcome not in fine
+    }
 
 
 def _foreign_load(facts: Sequence[TrialFacts]) -> tuple[str, ...] | None:

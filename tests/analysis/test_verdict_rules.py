@@ -39,6 +39,14 @@ SLOWER = GuardFacts(
 )
 LATE = Design(runs=20)
 
+
+def failing(base, own):
+    """Return guards with so many sessions that failed without being corrupt."""
+    return GuardFacts(
+        ArmFacts(other_failures={"no_answer": base}), ArmFacts(other_failures={"no_answer": own})
+    )
+
+
 # (control, treatment, judged with, word, reason), first rule first
 BRANCHES = [
     (control(), treatment(2), {}, "invalid", "empty_arm"),
@@ -66,6 +74,11 @@ BRANCHES = [
         "inconclusive",
         "exposure_differs",
     ),
+    (BASE, treatment(*[0] * 8), {"guards": failing(1, 8)}, "inconclusive", "other_failures"),
+    (BASE, treatment(*[1] * 8), {"guards": failing(0, 5)}, "inconclusive", "other_failures"),
+    (BASE, treatment(*[0] * 8), {"guards": failing(1, 7)}, "eliminated", "bound_holds"),
+    (BASE, treatment(*[0] * 8), {"guards": failing(9, 9)}, "eliminated", "bound_holds"),
+    (control(2, 2, 5), treatment(12, 14, 13), {"guards": failing(0, 9)}, "worse", "higher"),
     (control(*[6] * 10), treatment(*[6] * 10), {}, "no_effect", "within_margin"),
     (control(6, 5, 7), treatment(6, 7, 5), {}, "inconclusive", "not_significant"),
     (control(6, 5, 7), treatment(2, 2, 5), {}, "inconclusive", "not_significant"),

@@ -131,7 +131,7 @@ def test_every_guard_has_its_words():
     void = (
         names
         - {n for n in names if n.startswith("heterogeneous")}
-        - {"exposure_in_flight_s", "foreign_load"}
+        - {"exposure_in_flight_s", "foreign_load", "other_failures"}
     )
     assert void == set(FAILURES) == set(REMEDIES)
 
@@ -237,6 +237,31 @@ def test_load_of_others_is_a_note_and_voids_nothing():
     (told,) = [line for line in beside(found) if line.startswith("foreign load")]
     assert "control: trials/2: 47 at once, and 2 more signs under Checks" in told
     assert beside(judged([6] * 8, [0] * 8, guards=GuardFacts(quiet, quiet))) == []
+
+
+def failing(control, treatment):
+    """Return guards under which sessions of the arms failed without being corrupt."""
+    return GuardFacts(*(ArmFacts(other_failures=found) for found in (control, treatment)))
+
+
+def test_a_fault_that_changes_its_face_is_not_called_reduced_and_the_sentence_says_why():
+    found = judged([6] * 8, [0] * 8, guards=failing({"no_answer": 0}, {"no_answer": 9}))
+    told = " ".join(terminal.render(document.build(found)).split())
+
+    assert headline(found).startswith("INCONCLUSIVE: 15% -> 0% of sessions are bad")
+    assert "(treatment: 9 of 320 (no_answer 9)): the fault may have changed its face" in told
+    assert "no repair while another kind rises" in told
+    assert "read the replies of the treatment's sessions" in told
+    assert "more run" not in told.split("Next", 1)[1]
+
+
+def test_sessions_that_failed_otherwise_stand_beside_a_verdict_that_holds():
+    alike = judged([6] * 8, [0] * 8, guards=failing({"no_tool": 3, "error": 2}, {"no_tool": 4}))
+
+    assert alike.word is Word.ELIMINATED
+    (told,) = [line for line in beside(alike) if line.startswith("other failures")]
+    assert "(control: 5 of 272 (no_tool 3, error 2); treatment: 4 of 320 (no_tool 4))" in told
+    assert beside(judged([6] * 8, [0] * 8, guards=failing({"error": 2}, {"error": 0}))) == []
 
 
 def test_bounds_have_the_same_numbers_and_name_in_headline_and_table():

@@ -56,6 +56,29 @@ def experiment(**changes) -> Experiment:
     return Experiment(experiment=Head(name="e", target="t"), **changes)
 
 
+def failures_of(*facts) -> dict[str, int] | None:
+    """Return what is known of the treatment's sessions that failed without being corrupt."""
+    found = guard_facts(experiment(), [FACTS, *facts], given_up_runs=0, perturbing=())
+    return found.treatment.other_failures
+
+
+def test_sessions_that_failed_without_being_corrupt_are_told_by_class():
+    counts = {"leak": 2, "infra": 2, "no_tool": 1, "no_answer": 3, "maxrounds": 2, "done": 28}
+
+    assert failures_of(treated(counts=counts), treated(counts=counts | {"error": 1})) == {
+        "timeout": 0,
+        "error": 1,
+        "no_tool": 2,
+        "truncated": 0,
+        "no_answer": 6,
+    }
+
+
+def test_a_program_that_calls_further_classes_corrupt_leaves_the_other_failures_unknown():
+    assert failures_of(treated(corrupted=5, counts={"leak": 2, "no_tool": 3, "done": 33})) is None
+    assert failures_of() is None
+
+
 def test_facts_survive_the_disk():
     assert TrialFacts.from_json(json.loads(json.dumps(FACTS.to_json()))) == FACTS
 
