@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,16 +93,17 @@ def test_the_first_failed_cell_takes_the_rest_off_the_queue_where_that_is_wanted
 
 
 def test_who_follows_is_told_once_why_cells_fail_on_a_site_and_which_site_is_set_aside(
-    capsys, outside, here, folder
+    outside, here, folder
 ):
     queue = here.campaign(folder.run_id)
     for _ in range(2):
         queue.failed(queue.take("s", block=BLOCK, worker="w"), "it never became ready")
     queue.quarantine("t", "no GPU")
 
-    follow(outside, folder, here)
+    said: list[str] = []
+    talk = SimpleNamespace(say=said.append, progress=lambda *_: None)
+    follow(replace(outside, talk=talk), folder, here)
 
-    said = capsys.readouterr().err.splitlines()
     assert said.count("s: it never became ready") == 1
     assert said.count("t is quarantined: no GPU") == 1
 
