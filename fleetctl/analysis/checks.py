@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import numpy as np
 from scipy import stats
 
 from fleetctl.analysis.counts import ArmCounts, Run
 from fleetctl.analysis.dispersion import run_dispersion
-from fleetctl.analysis.guards import Check, GuardFacts, at_least
+from fleetctl.analysis.guards import Check, GuardFacts, OtherFailures, at_least
 from fleetctl.analysis.permutation import drift_test_stratified
-from fleetctl.analysis.qbf import Pooled, pooled_dispersion, rate_lower_bound
+from fleetctl.analysis.qbf import Pooled, pooled_dispersion, qbf_test, rate_lower_bound
 from fleetctl.analysis.strata import TwoByTwo, cmh
 
 NOTABLE_P = 0.05
@@ -35,7 +34,7 @@ def count_checks(
         _heterogeneity("control", control),
         _heterogeneity("treatment", treatment),
         _reproduced(control, pooled, target),
-        _other_failures(control, treatment, facts),
+        _other_failures(facts),
     ]
 
 
@@ -131,27 +130,27 @@ def _reproduced(control: ArmCounts, pooled: Pooled, target: float) -> Check:
     return Check("bug_not_reproduced", passed=low > target, value=low, limit=target, unit="rate")
 
 
-def _other_failures(control: ArmCounts, treatment: ArmCounts, facts: GuardFacts) -> Check:
-    """Did more sessions of the treatment fail without being corrupt? Fisher's exact test.
-
-    Corrupt sessions are left out of both sides: they ended before they could fail otherwise.
-    """
+def _other_failures(facts: GuardFacts) -> Check:
+    """Did more sessions of the treatment fail without being corrupt? One-sided, by runs."""
     found = (facts.control.other_failures, facts.treatment.other_failures)
-    tables = [
-        [sum(failed.values()), arm.sessions - arm.bad - sum(failed.values())]
-        for arm, failed in zip((control, treatment), found, strict=True)
-        if failed is not None
-    ]
-    if len(tables) < 2:
-        return Check("other_failures", passed=None, voids=False)
-    table = np.array(tables[::-1])  # the treatment's odds over the control's
-    p = float(stats.fisher_exact(table, alternative="greater").pvalue)
-    told = tuple(
-        f"{arm.name}: {failed} of {failed + fine} ({_by_class(classes or {})})"
-        for arm, classes, (failed, fine) in zip((control, treatment), found, tables, strict=True)
-        if failed
+    unchecked = Check("other_failures", passed=None, voids=False, facts=_told_failures(found))
+    if found[0] is None or found[1] is None:
+        return unchecked
+    test = qbf_test(found[0].counts, found[1].counts)
+    if test.p is None or test.t is None:
+        return unchecked
+    p = test.p / 2 if test.t > 0 else 1 - test.p / 2
+    return replace(
+        at_least("other_failures", p, NOTABLE_P, "p"), voids=False, facts=unchecked.facts
     )
-    return replace(at_least("other_failures", p, NOTABLE_P, "p"), voids=False, facts=told)
+
+
+def _told_failures(found: Iterable[OtherFailures | None]) -> tuple[str, ...]:
+    return tuple(
+        f"{one.counts.name}: {one.counts.bad} of {one.counts.sessions} ({_by_class(one.classes)})"
+        for one in found
+        if one is not None and one.counts.bad
+    )
 
 
 def _by_class(counts: Mapping[str, int]) -> str:

@@ -41,6 +41,20 @@ class Exposure:
 
 
 @dataclass(frozen=True)
+class OtherFailures:
+    """Sessions of an arm that were not corrupt and yet did not end as asked.
+
+    Attributes:
+        counts: of each run. Corrupt sessions are no part of its `sessions`: they ended before they
+            could fail otherwise.
+        classes: the same sessions by outcome class.
+    """
+
+    counts: ArmCounts
+    classes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ArmFacts:
     """How the runs of one arm went; None for what nobody looked at.
 
@@ -53,7 +67,7 @@ class ArmFacts:
         client_lag_p99_ms: 99th percentile of the client's event-loop lag.
         achieved_concurrency: share of the wanted concurrency that was reached.
         foreign_load: by what the server said that somebody else asked it, too.
-        other_failures: sessions that were not corrupt and yet did not end as asked, by class.
+        other_failures: sessions that were not corrupt and yet did not end as asked.
     """
 
     unproven: tuple[str, ...] | None = None
@@ -64,7 +78,7 @@ class ArmFacts:
     client_lag_p99_ms: float | None = None
     achieved_concurrency: float | None = None
     foreign_load: tuple[str, ...] | None = None
-    other_failures: Mapping[str, int] | None = None
+    other_failures: OtherFailures | None = None
 
 
 @dataclass(frozen=True)

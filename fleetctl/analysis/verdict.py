@@ -141,7 +141,8 @@ def _flags_of_guards(guards: GuardFacts, checks: Sequence[Check], word: Word) ->
 
 
 def _fails_otherwise(guards: GuardFacts) -> bool:
-    return any((guards.treatment.other_failures or {}).values())
+    found = guards.treatment.other_failures
+    return found is not None and found.counts.bad > 0
 
 
 def _flags_of_design(design: Design, history: Dispersion | None) -> list[Flag]:

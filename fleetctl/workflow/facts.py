@@ -10,7 +10,7 @@ from typing import Any
 from fleetctl.analysis.counts import ArmCounts, DrawnBlock, Run
 from fleetctl.analysis.design import Design
 from fleetctl.analysis.effective import Difference, Effective, differences
-from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
+from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts, OtherFailures
 from fleetctl.spec.experiment import Experiment
 from fleetctl.trial.classes import OutcomeClass, load_classes
 from fleetctl.trial.people import FINE
@@ -298,23 +298,28 @@ def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
     )
 
 
-def _other_failures(facts: Sequence[TrialFacts]) -> dict[str, int] | None:
-    """Return the sessions that count, are not corrupt and did not end as asked, by class.
+def _other_failures(facts: Sequence[TrialFacts]) -> OtherFailures | None:
+    """Return the sessions that count, are not corrupt and did not end as asked.
 
     None where nobody knows: a program of the user's own may call further classes corrupt.
     """
     classes = load_classes()
-    own = [
-        fact.corrupted - sum(fact.counts.get(name, 0) for name in classes.corrupt) for fact in facts
-    ]
-    if not facts or any(own):
+    if not facts or any(fact.corrupted != _sum(fact, classes.corrupt) for fact in facts):
         return None
     fine = {*FINE, *classes.corrupt, *classes.uncounted}
-    return {
-        str(outcome): sum(fact.counts.get(outcome, 0) for fact in facts)
-        for outcome in OutcomeClass
-        if outcome not in fine
-    }
+    failed = [outcome for outcome in OutcomeClass if outcome not in fine]
+    runs = (
+        Run(_sum(fact, failed), fact.counted - fact.corrupted, trial=fact.trial, boot=fact.boot)
+        for fact in facts
+    )
+    return OtherFailures(
+        ArmCounts(facts[0].arm, tuple(runs)),
+        {str(name): sum(fact.counts.get(name, 0) for fact in facts) for name in failed},
+    )
+
+
+def _sum(fact: TrialFacts, classes: Iterable[OutcomeClass]) -> int:
+    return sum(fact.counts.get(name, 0) for name in classes)
 
 
 def _foreign_load(facts: Sequence[TrialFacts]) -> tuple[str, ...] | None:

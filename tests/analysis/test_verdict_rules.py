@@ -10,7 +10,15 @@ import pytest
 
 from fleetctl.analysis.counts import ArmCounts, DrawnBlock, Interval, Run, arm
 from fleetctl.analysis.design import Design
-from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts, at_least, at_most, fact_checks
+from fleetctl.analysis.guards import (
+    ArmFacts,
+    Exposure,
+    GuardFacts,
+    OtherFailures,
+    at_least,
+    at_most,
+    fact_checks,
+)
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.judgement import MainTest, Word
 from fleetctl.analysis.rates import clopper_pearson
@@ -41,11 +49,12 @@ LATE = Design(runs=20)
 
 
 def failing(base, own):
-    """Return guards with so many sessions that failed without being corrupt."""
-    return GuardFacts(
-        ArmFacts(other_failures={"no_answer": base}), ArmFacts(other_failures={"no_answer": own})
-    )
+    """Return guards with so many sessions of each run that failed without being corrupt."""
+    arms = (arm("control", base, [34] * 8), arm("treatment", own, [40] * 8))
+    return GuardFacts(*(ArmFacts(other_failures=OtherFailures(found)) for found in arms))
 
+
+NONE, SOME = [0] * 8, [1, 0, 1, 0, 1, 0, 1, 0]
 
 # (control, treatment, judged with, word, reason), first rule first
 BRANCHES = [
@@ -74,11 +83,29 @@ BRANCHES = [
         "inconclusive",
         "exposure_differs",
     ),
-    (BASE, treatment(*[0] * 8), {"guards": failing(1, 8)}, "inconclusive", "other_failures"),
-    (BASE, treatment(*[1] * 8), {"guards": failing(0, 5)}, "inconclusive", "other_failures"),
-    (BASE, treatment(*[0] * 8), {"guards": failing(1, 7)}, "eliminated", "bound_holds"),
-    (BASE, treatment(*[0] * 8), {"guards": failing(9, 9)}, "eliminated", "bound_holds"),
-    (control(2, 2, 5), treatment(12, 14, 13), {"guards": failing(0, 9)}, "worse", "higher"),
+    (BASE, treatment(*[0] * 8), {"guards": failing(NONE, SOME)}, "inconclusive", "other_failures"),
+    (
+        BASE,
+        treatment(*[1] * 8),
+        {"guards": failing(SOME, [2] * 8)},
+        "inconclusive",
+        "other_failures",
+    ),
+    (
+        BASE,
+        treatment(*[0] * 8),
+        {"guards": failing(NONE, [1, 0, 1] + [0] * 5)},
+        "eliminated",
+        "bound_holds",
+    ),
+    (BASE, treatment(*[0] * 8), {"guards": failing(SOME, SOME)}, "eliminated", "bound_holds"),
+    (
+        control(2, 2, 5),
+        treatment(12, 14, 13),
+        {"guards": failing(NONE, [1] * 8)},
+        "worse",
+        "higher",
+    ),
     (control(*[6] * 10), treatment(*[6] * 10), {}, "no_effect", "within_margin"),
     (control(6, 5, 7), treatment(6, 7, 5), {}, "inconclusive", "not_significant"),
     (control(6, 5, 7), treatment(2, 2, 5), {}, "inconclusive", "not_significant"),

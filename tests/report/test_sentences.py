@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleetctl.analysis.counts import ArmCounts, DrawnBlock, Run, arm
 from fleetctl.analysis.design import Design
 from fleetctl.analysis.effective import Difference, Kind
-from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
+from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts, OtherFailures
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.judgement import Flag, Word
 from fleetctl.analysis.verdict import judge
@@ -240,28 +240,38 @@ def test_load_of_others_is_a_note_and_voids_nothing():
 
 
 def failing(control, treatment):
-    """Return guards under which sessions of the arms failed without being corrupt."""
-    return GuardFacts(*(ArmFacts(other_failures=found) for found in (control, treatment)))
+    """Return guards with sessions of 8 runs by class that failed without being corrupt."""
+    arms = (("control", 34, control), ("treatment", 40, treatment))
+    return GuardFacts(
+        *(
+            ArmFacts(
+                other_failures=OtherFailures(
+                    arm(name, [sum(classes.values()) // 8] * 8, [sessions] * 8), classes
+                )
+            )
+            for name, sessions, classes in arms
+        )
+    )
 
 
 def test_a_fault_that_changes_its_face_is_not_called_reduced_and_the_sentence_says_why():
-    found = judged([6] * 8, [0] * 8, guards=failing({"no_answer": 0}, {"no_answer": 9}))
+    found = judged([6] * 8, [0] * 8, guards=failing({"no_answer": 0}, {"no_answer": 16}))
     told = " ".join(terminal.render(document.build(found)).split())
 
     assert headline(found).startswith("INCONCLUSIVE: 15% -> 0% of sessions are bad")
-    assert "(treatment: 9 of 320 (no_answer 9)): the fault may have changed its face" in told
+    assert "(treatment: 16 of 320 (no_answer 16)): the fault may have changed its face" in told
     assert "no repair while another kind rises" in told
     assert "read the replies of the treatment's sessions" in told
     assert "more run" not in told.split("Next", 1)[1]
 
 
 def test_sessions_that_failed_otherwise_stand_beside_a_verdict_that_holds():
-    alike = judged([6] * 8, [0] * 8, guards=failing({"no_tool": 3, "error": 2}, {"no_tool": 4}))
+    alike = judged([6] * 8, [0] * 8, guards=failing({"no_tool": 6, "error": 2}, {"no_tool": 8}))
 
     assert alike.word is Word.ELIMINATED
     (told,) = [line for line in beside(alike) if line.startswith("other failures")]
-    assert "(control: 5 of 272 (no_tool 3, error 2); treatment: 4 of 320 (no_tool 4))" in told
-    assert beside(judged([6] * 8, [0] * 8, guards=failing({"error": 2}, {"error": 0}))) == []
+    assert "(control: 8 of 272 (no_tool 6, error 2); treatment: 8 of 320 (no_tool 8))" in told
+    assert beside(judged([6] * 8, [0] * 8, guards=failing({"error": 8}, {"error": 0}))) == []
 
 
 def test_bounds_have_the_same_numbers_and_name_in_headline_and_table():

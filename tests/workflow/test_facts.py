@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.analysis.effective import Kind
-from fleetctl.analysis.guards import fact_checks
+from fleetctl.analysis.guards import OtherFailures, fact_checks
 from fleetctl.spec.experiment import Experiment, Head, Observer
 from fleetctl.workflow.facts import (
     TrialFacts,
@@ -56,20 +56,23 @@ def experiment(**changes) -> Experiment:
     return Experiment(experiment=Head(name="e", target="t"), **changes)
 
 
-def failures_of(*facts) -> dict[str, int] | None:
+def failures_of(*facts) -> OtherFailures | None:
     """Return what is known of the treatment's sessions that failed without being corrupt."""
     found = guard_facts(experiment(), [FACTS, *facts], given_up_runs=0, perturbing=())
     return found.treatment.other_failures
 
 
-def test_sessions_that_failed_without_being_corrupt_are_told_by_class():
+def test_sessions_that_failed_without_being_corrupt_are_told_by_run_and_class():
     counts = {"leak": 2, "infra": 2, "no_tool": 1, "no_answer": 3, "maxrounds": 2, "done": 28}
+    found = failures_of(treated(counts=counts), treated(counts=counts | {"error": 1}, boot="b3"))
 
-    assert failures_of(treated(counts=counts), treated(counts=counts | {"error": 1})) == {
-        "timeout": 0,
+    assert [(run.bad, run.sessions, run.boot) for run in found.counts.runs] == [
+        (4, 36, "b2"),
+        (5, 36, "b3"),
+    ]
+    assert {name: n for name, n in found.classes.items() if n} == {
         "error": 1,
         "no_tool": 2,
-        "truncated": 0,
         "no_answer": 6,
     }
 
