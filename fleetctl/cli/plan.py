@@ -42,10 +42,30 @@ def plan(
     host time, power of each main effect, and what is measured already. Of a search: its builds
     and the diff of both ends.
     """
-    from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.report import power as power_report
     from fleetctl.spec.bisect_kinds import search_kind
     from fleetctl.spec.kinds import is_matrix
+
+    expected = share_of("--baseline", baseline, is_open=True)
+    if is_matrix(spec):
+        _plan_matrix(spec, inventory, runs, expected, minutes_per_run, as_json=as_json)
+        return
+    if search_kind(spec) is not None:
+        plan_search(spec, inventory, runs, expected, as_json=as_json)
+        return
+    _plan_experiment(spec, inventory, runs, expected, minutes_per_run, as_json=as_json)
+
+
+def _plan_experiment(
+    spec: Path,
+    inventory: Path | None,
+    runs: Path,
+    expected: float,
+    minutes: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report import power as power_report
     from fleetctl.store.history import History
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
@@ -55,17 +75,10 @@ def plan(
     from fleetctl.workflow.site import sites_of
 
     console = Console()
-    expected = share_of("--baseline", baseline, is_open=True)
-    if is_matrix(spec):
-        _plan_matrix(spec, inventory, runs, expected, minutes_per_run, as_json=as_json)
-        return
-    if search_kind(spec) is not None:
-        plan_search(spec, inventory, runs, expected, as_json=as_json)
-        return
     asked = read(spec)
     fleet = the_inventory(inventory, console)
     classes = {fleet.hosts[name].host_class for name in fleet.select(asked.job.target)}
-    power = power_of(asked.experiment, classes, expected, History(runs), minutes_per_run)
+    power = power_of(asked.experiment, classes, expected, History(runs), minutes)
     if not as_json:  # before any host is asked
         print_lines(power_report.brief(power))
     with (
@@ -90,16 +103,21 @@ def _plan_matrix(
     as_json: bool,
 ) -> None:
     from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.report.matrix_plan import as_json as plan_json
-    from fleetctl.report.matrix_plan import render
     from fleetctl.workflow.matrix import read_matrix
-    from fleetctl.workflow.matrix_plan import plan_matrix
+    from fleetctl.workflow.matrix_run import look_at_sites
 
     console = Console()
     asked = read_matrix(spec)
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
-        found = plan_matrix(outside, fleet, asked, expected, minutes_per_run=minutes)
+        looked = look_at_sites(outside, fleet, asked)
+        # with the statistics, which take their time: the hosts have answered
+        from fleetctl.workflow.matrix_plan import plan_matrix
+
+        found = plan_matrix(outside, fleet, asked, looked, expected, minutes_per_run=minutes)
+    from fleetctl.report.matrix_plan import as_json as plan_json
+    from fleetctl.report.matrix_plan import render
+
     if as_json:
         print_json(plan_json(found))
     else:

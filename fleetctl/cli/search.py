@@ -43,8 +43,6 @@ def bisect(
     are alike or the list lowers the rate.
     """
     from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.report.bisect import as_json as to_json
-    from fleetctl.report.bisect import render
     from fleetctl.workflow.bisect import read_bisect, run_bisect
 
     console = Console()
@@ -52,6 +50,10 @@ def bisect(
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
         report = run_bisect(outside, fleet, asked, resume=resume)
+    # with the statistics, which take their time: the hosts are back
+    from fleetctl.report.bisect import as_json as to_json
+    from fleetctl.report.bisect import render
+
     _tell(runs / report.run_id, to_json(report), render(report), as_json)
     raise typer.Exit(report.exit_code)
 
@@ -68,8 +70,6 @@ def minimize(
     Ends with 0 for a minimal set, 7 while undecided, 9 when there is no effect to keep.
     """
     from fleetctl.cli.wiring import edges, the_inventory
-    from fleetctl.report.minimize import as_json as to_json
-    from fleetctl.report.minimize import render
     from fleetctl.workflow.minimize import read_minimize, run_minimize
 
     console = Console()
@@ -77,6 +77,10 @@ def minimize(
     fleet = the_inventory(inventory, console)
     with edges(runs, console) as outside:
         report = run_minimize(outside, fleet, asked, resume=resume)
+    # with the statistics, which take their time: the hosts are back
+    from fleetctl.report.minimize import as_json as to_json
+    from fleetctl.report.minimize import render
+
     _tell(runs / report.run_id, to_json(report), render(report), as_json)
     raise typer.Exit(report.exit_code)
 

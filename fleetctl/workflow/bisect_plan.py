@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from fleetctl.analysis.change_point import Rates, information_per_run
 from fleetctl.spec.arms import Arm
 from fleetctl.spec.inventory import Inventory
 from fleetctl.workflow.bisect import AskedBisect, build_name, list_of
@@ -55,9 +54,19 @@ def plan_bisect(
         names = tuple(build_name(labels, point) for point in range(len(labels) + 1))
         arms = [make(point, names[point]).arm for point in (0, len(labels))]
         ends = _planned(edges, inventory, site, asked.job, arms)
-    told = information_per_run(Rates(good, bad), asked.job.workload.sessions)
-    least = told.min_runs(len(labels)) if len(labels) > 1 else 0.0
+    least = _least_runs(len(labels), good, bad, asked.job.workload.sessions)
     return SearchPlan(site.name, names, ends, least, (good, bad))
+
+
+def _least_runs(changes: int, good: float, bad: float, sessions: int) -> float | None:
+    # on a starved machine scipy takes half a minute: the hosts have answered by now
+    from fleetctl.analysis.change_point import (  # noqa: PLC0415 - see above
+        Rates,
+        information_per_run,
+    )
+
+    told = information_per_run(Rates(good, bad), sessions)
+    return told.min_runs(changes) if changes > 1 else 0.0
 
 
 def plan_minimize(edges: Edges, inventory: Inventory, asked: AskedMinimize) -> SearchPlan:

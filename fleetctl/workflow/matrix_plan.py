@@ -1,4 +1,4 @@
-"""Plan a matrix: look at every host, change nothing, and say what would be done and shown."""
+"""Plan a matrix whose hosts were looked at: say what would be done and what it could show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fleetctl.workflow.matrix import (
     terms_of,
 )
 from fleetctl.workflow.matrix_report import factors_of
-from fleetctl.workflow.matrix_run import LookedAt, look_at_sites
+from fleetctl.workflow.matrix_run import LookedAt
 from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.site import NamedSite
 
@@ -51,23 +51,21 @@ def plan_matrix(
     edges: Edges,
     inventory: Inventory,
     asked: AskedMatrix,
+    looked: LookedAt,
     baseline_rate: float,
     *,
     minutes_per_run: float | None = None,
 ) -> MatrixPlan:
-    """Return what a matrix would do; hosts are looked at, nothing is changed.
+    """Return what a matrix would do.
 
     Args:
         edges: the outside world.
         inventory: with the hosts of the target.
         asked: the matrix.
+        looked: what `look_at_sites` saw.
         baseline_rate: assumed for the power.
         minutes_per_run: of host time; None takes what an earlier run of the matrix took.
-
-    Raises:
-        FleetError: as for `look_at_sites`.
     """
-    looked = look_at_sites(edges, inventory, asked)
     runs = cell_runs(asked, inventory)
     earlier = earlier_results(edges.runs, asked.matrix.experiment.name, runs)
     if minutes_per_run is not None:

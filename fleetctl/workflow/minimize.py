@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fleetctl.analysis.counts import Run
-from fleetctl.analysis.minimization import (
-    EITHER_WAY,
-    Minimized,
-    MinimizeDesign,
-    NextTest,
-    Subset,
-    SubsetRun,
-    next_run,
-)
-from fleetctl.report.minimize import MinimizeReport
 from fleetctl.spec.bisect import Minimize
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.loader import load_minimize
 from fleetctl.store.run_folder import RunFolder
-from fleetctl.store.search_log import Answered, SearchLog
 from fleetctl.workflow.bisect_ground import Build
-from fleetctl.workflow.bisect_known import known_at_start, rate_priors
-from fleetctl.workflow.bisect_loop import Key, Question, run_of_answer
-from fleetctl.workflow.bisect_run import Outside, run_search, search_job, skipped
+from fleetctl.workflow.bisect_run import Outside, run_search, search_job
 from fleetctl.workflow.bisect_series import Content, Stack, read_changes, same_on_all
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.job import Job
 
-_MOST_NAMED = 4
+if TYPE_CHECKING:  # they bring the statistics, see `_begin`
+    from fleetctl.report.minimize import MinimizeReport
+    from fleetctl.workflow.minimize_search import MinimizeSearch
 
 
 @dataclass(frozen=True)
@@ -61,68 +50,6 @@ def read_minimize(path: Path) -> AskedMinimize:
     )
 
 
-@dataclass(frozen=True)
-class MinimizeSearch:
-    """The questions of a minimisation.
-
-    Attributes:
-        labels: of the changes.
-        make: makes the build of a set of changes under a name.
-    """
-
-    design: MinimizeDesign
-    labels: tuple[str, ...]
-    make: Callable[[Iterable[int], str], Build]
-
-    def next(self, answers: Sequence[Answered], unbuildable: Mapping[Key, str]) -> Question | None:
-        """Return the next question, or None at the end."""
-        step = self.step(answers, unbuildable)
-        if isinstance(step, Minimized):
-            return None
-        is_end = step.subset in (frozenset(), self.design.everything)
-        why = {"ends": "an end", "rest": "all the others"}.get(step.why, step.why)
-        return Question(_key(step.subset), self.name(step.subset), why, must_work=is_end)
-
-    def build(self, question: Question) -> Build:
-        """Return the build of a question."""
-        return self.make(question.key, question.build)
-
-    def step(
-        self, answers: Sequence[Answered], unbuildable: Mapping[Key, str]
-    ) -> NextTest | Minimized:
-        """Return what comes next."""
-        runs = [SubsetRun(frozenset(a.asked.key), run_of_answer(a)) for a in answers]
-        return next_run(self.design, runs, [frozenset(key) for key in unbuildable])
-
-    def name(self, subset: Subset) -> str:
-        """Return how people know a set; two sets never share a name."""
-        if not subset:
-            return "none of the changes"
-        if subset == self.design.everything:
-            return "all changes"
-        if len(subset) <= _MOST_NAMED:
-            return " + ".join(self.labels[index] for index in sorted(subset))
-        rest = self.design.everything - subset
-        if len(rest) <= _MOST_NAMED:
-            return f"all but {', '.join(self.labels[index] for index in sorted(rest))}"
-        return f"changes {_ranges(subset)}"
-
-
-def _key(subset: Subset) -> Key:
-    return tuple(sorted(subset))
-
-
-def _ranges(subset: Subset) -> str:
-    """Return numbers from 1 with neighbours joined: 1-4, 7, 9-12."""
-    runs: list[list[int]] = []
-    for number in sorted(index + 1 for index in subset):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in runs)
-
-
 def run_minimize(
     edges: Edges, inventory: Inventory, asked: AskedMinimize, *, resume: bool = False
 ) -> MinimizeReport:
@@ -132,32 +59,22 @@ def run_minimize(
         InputError: there is nothing to resume.
         FleetError: with the exit code that tells the state of the hosts.
     """
-    return run_search(Outside(edges, inventory, resume), asked, _begin, _report_and_end)
-
-
-def _report_and_end(
-    asked: AskedMinimize, search: MinimizeSearch, folder: RunFolder
-) -> tuple[MinimizeReport, str]:
-    report = report_minimize(asked, search, folder)
-    return report, str(report.found.ending)
+    return run_search(Outside(edges, inventory, resume), asked, _begin, _report)
 
 
 def _begin(folder: RunFolder, held: HeldSite, asked: AskedMinimize) -> MinimizeSearch:
-    """Return the minimisation on a held site that is as found."""
-    spec = asked.spec.minimize
-    labels, stacked = set_of(held.plan.site.hosts, asked)
-    known = known_at_start(folder, held, labels)
-    design = MinimizeDesign(
-        changes=len(labels),
-        sessions=asked.job.workload.sessions,
-        error=spec.error,
-        tests=spec.tests,
-        runs_per_test=spec.runs_per_test,
-        end_runs=spec.end_runs,
-        max_runs=spec.max_runs,
-        worlds=replace(EITHER_WAY, rates=rate_priors(spec, known.rho)),
-    )
-    return MinimizeSearch(design, labels, stacked)
+    # as for a bisection: the hosts are asked and held before scipy is loaded
+    from fleetctl.workflow.minimize_search import begin  # noqa: PLC0415 - see above
+
+    return begin(folder, held, asked)
+
+
+def _report(
+    asked: AskedMinimize, search: MinimizeSearch, folder: RunFolder
+) -> tuple[MinimizeReport, str]:
+    from fleetctl.workflow.minimize_search import report_and_end  # noqa: PLC0415 - see `_begin`
+
+    return report_and_end(asked, search, folder)
 
 
 def set_of(
@@ -176,43 +93,3 @@ def set_of(
         return Build(same_on_all([stack.arm(name, contents) for stack in stacks]))
 
     return tuple(content.name for content in changes), stacked
-
-
-def report_minimize(
-    asked: AskedMinimize, search: MinimizeSearch, folder: RunFolder
-) -> MinimizeReport:
-    """Return what the minimisation found."""
-    log = SearchLog(folder)
-    answers, unbuildable = log.answers(), log.unbuildables()
-    found = search.step(answers, unbuildable)
-    assert isinstance(found, Minimized), "a report is made at the end"  # noqa: S101 - ours to keep
-    names = {key: search.name(frozenset(key)) for key in unbuildable}
-    return MinimizeReport(
-        name=asked.spec.experiment.name,
-        hypothesis=asked.spec.experiment.hypothesis,
-        run_id=folder.run_id,
-        labels=search.labels,
-        design=search.design,
-        found=found,
-        builds=_builds(search, answers),
-        runs=len(answers),
-        skipped=skipped(names, log),
-    )
-
-
-def _builds(
-    search: MinimizeSearch, answers: Sequence[Answered]
-) -> tuple[tuple[str, int, int, int], ...]:
-    """Return name, runs, bad and all sessions of every measured build, in order."""
-    runs: dict[Key, list[Run]] = {}
-    for answered in answers:
-        runs.setdefault(answered.asked.key, []).append(run_of_answer(answered))
-    return tuple(
-        (
-            search.name(frozenset(key)),
-            len(own),
-            sum(run.bad for run in own),
-            sum(run.sessions for run in own),
-        )
-        for key, own in runs.items()
-    )

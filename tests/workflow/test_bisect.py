@@ -11,8 +11,9 @@ from fleetctl.analysis.minimization import MinimizeDesign
 from fleetctl.errors import ExitCode
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, Asked, SearchLog
-from fleetctl.workflow.bisect import BisectSearch, as_one_change, read_bisect, report_bisect
-from fleetctl.workflow.minimize import MinimizeSearch
+from fleetctl.workflow.bisect import read_bisect
+from fleetctl.workflow.bisect_search import BisectSearch, as_one_change, report_bisect
+from fleetctl.workflow.minimize_search import MinimizeSearch
 from tests.workflow.searches import facts
 
 ROOT = Path(__file__).parents[2]
