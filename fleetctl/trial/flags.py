@@ -76,7 +76,7 @@ def find(
 MOST_VALUES = 20  # of one text that are reported; a runaway reply may hold a million
 _SOUND_FORM = frozenset({"schema_unusable"})
 _UNREADABLE = frozenset(
-    {"ngram_loop", "compressible", "replacement_chars", "control_bytes", "script_switch"}
+    {"ngram_loop", "stutter", "compressible", "replacement_chars", "control_bytes", "script_switch"}
     | {"script_salad", "symbol_soup"}
 )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleetctl.trial.soup import is_symbol_soup
+from fleetctl.trial.stutter import is_stutter
 
 _WORDS = re.compile(r"[A-Za-z0-9_]+|\S")
 _LOOK_AT_CHARS = 200_000  # a loop shows within this; the rest of a runaway text costs time only
@@ -34,6 +35,9 @@ class GarbageLimits:
         soup_share: of symbols among a text's characters that make it a soup,
         soup_unpaired: with so many brackets and quotes that do not pair,
         soup_chars: in a text of at least this length.
+        stutter_words: times in a row that a word must be said,
+        stutter_signs: or another sign than those of lines and tables,
+        stutter_share: and the share of the text that such runs must make up.
     """
 
     ngram_words: int = 20
@@ -46,6 +50,9 @@ class GarbageLimits:
     soup_share: float = 0.15
     soup_unpaired: int = 2
     soup_chars: int = 24
+    stutter_words: int = 5
+    stutter_signs: int = 12
+    stutter_share: float = 0.25
 
 
 def garbage_flags(
@@ -85,6 +92,13 @@ def _soup_flags(text: str, limits: GarbageLimits, *, is_cut: bool) -> Iterator[s
 def _repetition_flags(text: str, limits: GarbageLimits) -> Iterator[str]:
     if _most_repeats(text, limits.ngram_words) >= limits.ngram_repeats:
         yield "ngram_loop"
+    if is_stutter(
+        text,
+        words=limits.stutter_words,
+        signs=limits.stutter_signs,
+        share=limits.stutter_share,
+    ):
+        yield "stutter"
     raw = text.encode("utf-8", "surrogatepass")
     is_long = len(text) > limits.zlib_over_chars
     if is_long and len(zlib.compress(raw)) < limits.zlib_ratio * len(raw):

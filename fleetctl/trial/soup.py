@@ -24,12 +24,17 @@ def is_symbol_soup(text: str, *, share: float, unpaired: int, chars: int, is_cut
         chars: shorter texts (white space not counted) are not judged.
         is_cut: the reply ran out of tokens, so that what it opened may be open.
     """
-    prose = _CODE.sub(" ", text)
+    prose = without_code(text)
     dense = [char for char in prose if not char.isspace()]
     symbols = sum(char.isascii() and not char.isalnum() for char in dense)
     if len(dense) < chars or symbols < share * len(dense):
         return False
     return _unpaired(prose, is_cut=is_cut) >= unpaired
+
+
+def without_code(text: str) -> str:
+    """Return a text without what stands between back-quotes."""
+    return _CODE.sub(" ", text)
 
 
 def _unpaired(text: str, *, is_cut: bool) -> int:

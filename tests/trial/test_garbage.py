@@ -29,7 +29,7 @@ def test_a_loop_is_found_after_a_long_sound_beginning():
 
 
 def test_short_periods_are_loops_and_compress_well():
-    assert flags("no " * 200) == {"ngram_loop", "compressible"}
+    assert flags("no " * 200) == {"ngram_loop", "compressible", "stutter"}
     assert "compressible" not in flags("no " * 100)
 
 
