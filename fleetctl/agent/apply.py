@@ -16,7 +16,7 @@ from fleetctl.agent.revert import Manner, close, revert, take_back
 from fleetctl.errors import ApplyFailed, ExitCode, FleetError
 from fleetctl.transaction import journal as entries
 from fleetctl.transaction.failure import FilesInConflict, NotBack, StepFailed, with_facts
-from fleetctl.transaction.image import FileBefore
+from fleetctl.transaction.image import FileBefore, UnitBefore
 from fleetctl.transaction.journal import Change, Opened, State
 from fleetctl.transaction.lease import LeaseRequest
 from fleetctl.transaction.outcome import Applied, Granted, Restored
@@ -124,8 +124,10 @@ def _refuse_foreign(edges: Edges, transaction: str, lease_id: str) -> None:
 
 
 def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
-    lent = _lent(transactions.read(edges, request.replaces)) if request.replaces else frozenset()
-    changes = capture(edges, request.steps, request.within, lent=lent)
+    replaced = transactions.read(edges, request.replaces) if request.replaces else None
+    changes = capture(
+        edges, request.steps, request.within, lent=_lent(replaced), units=_units_before(replaced)
+    )
     _refuse_overlap(edges, changes, request.replaces)
     _store_contents(edges, request)
     file = JournalFile(edges.state, request.transaction)
@@ -145,6 +147,10 @@ def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
 
 def _lent(found: transactions.Transaction | None) -> frozenset[str]:
     return entries.lent_paths(found.journal.entries) if found is not None else frozenset()
+
+
+def _units_before(found: transactions.Transaction | None) -> dict[str, UnitBefore]:
+    return entries.units_before(found.journal.entries) if found is not None else {}
 
 
 def _store_contents(edges: Edges, request: ApplyRequest) -> None:

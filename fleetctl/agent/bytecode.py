@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from fleetctl.agent.files import Look, look, remove, replace, set_metadata
 from fleetctl.agent.state import StateDir
-from fleetctl.agent.walk import Place, resolved
+from fleetctl.agent.walk import NoDirectory, PathRefused, Place, resolved
 from fleetctl.transaction.image import Absent, FileBefore, FileImage
 
 
@@ -103,7 +103,10 @@ def clear(paths: tuple[str, ...], prefix: str | None) -> None:
 
 
 def bring_back(state: StateDir, before: FileBefore, prefix: str | None) -> None:
-    """Leave exactly the bytecode files, and directories, that were there before."""
+    """Leave exactly the bytecode files, and directories, that were there before.
+
+    Where somebody took the directory away it stays away: an interpreter makes it anew.
+    """
     paths = (before.asked, before.path)
     kept = dict(before.bytecode)
     for file in files_of(paths[0], directories(paths, prefix)):
@@ -111,11 +114,7 @@ def bring_back(state: StateDir, before: FileBefore, prefix: str | None) -> None:
             if file not in kept or not _is(place, kept[file]):
                 remove(place)
     for file, image in before.bytecode:
-        with resolved(file) as place:
-            if not _is(place, image):
-                finish = partial(set_metadata, image=image)
-                content = state.get_object(image.sha256)
-                replace(place, before.temp, content, finish, free=False)
+        _file_back(state, before.temp, file, image)
     for folder in before.missing_directories:
         try:
             os.rmdir(folder)
@@ -123,6 +122,20 @@ def bring_back(state: StateDir, before: FileBefore, prefix: str | None) -> None:
             continue
 
 
+def _file_back(state: StateDir, temp: str, file: str, image: FileImage) -> None:
+    try:
+        with resolved(file) as place:
+            if not _is(place, image):
+                finish = partial(set_metadata, image=image)
+                replace(place, temp, state.get_object(image.sha256), finish, free=False)
+    except (FileNotFoundError, NoDirectory):
+        if os.path.isdir(os.path.dirname(file)):
+            raise
+
+
 def _is(place: Place, image: FileImage) -> bool:
-    seen = look(place)
+    try:
+        seen = look(place)
+    except PathRefused:
+        return False  # something else of this name, or it got another hard link
     return not isinstance(seen, Absent) and seen.image == image

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
-import struct
-from dataclasses import dataclass, field
-from typing import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Collection, Mapping, Sequence
 
-from fleetctl.agent import bytecode, systemd
+from fleetctl.agent import bytecode, dependents, systemd
+from fleetctl.agent.chattr import UNCHANGEABLE, read_flags
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import READ_FLAGS, Look, look
 from fleetctl.agent.walk import PathRefused, Place, is_within, resolved
@@ -23,6 +23,7 @@ from fleetctl.transaction.image import (
     DirectoryBefore,
     FileBefore,
     NothingBefore,
+    UnitBefore,
 )
 from fleetctl.transaction.journal import Change
 from fleetctl.transaction.step import (
@@ -36,10 +37,11 @@ from fleetctl.transaction.step import (
     WriteFile,
 )
 
-GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
-IMMUTABLE_OR_APPEND_ONLY = 0x10 | 0x20
-
-
+# systemd would read it along with our drop-in, and nothing could make it forget that again
+UNREAD = (
+    "its unit file or a drop-in was changed and systemd has not read it yet; "
+    "`systemctl daemon-reload` and a restart, or take the edit back"
+)
 _ON_DISK = (WriteFile, RemoveFile, MakeDirectory, LendDirectory)
 
 
@@ -53,6 +55,7 @@ def capture(
     within: Sequence[str],
     *,
     lent: Collection[str] = (),
+    units: Mapping[str, UnitBefore] = MappingProxyType({}),
 ) -> tuple[Change, ...]:
     """Return every step with what it finds; contents are stored as objects, not yet synced.
 
@@ -61,6 +64,7 @@ def capture(
         steps: of the plan.
         within: directories that no step may leave.
         lent: directories that the change before this one had lent to the service.
+        units: as the change before this one had found them; it leaves them to this one.
 
     Raises:
         Drifted: files are not what the steps expect; all of them are named.
@@ -69,7 +73,7 @@ def capture(
     _refuse_repeated_paths(steps)
     roots = tuple(os.path.realpath(root) for root in within)
     reloads = any(isinstance(s, ReloadUnits) for s in steps)
-    camera = _Camera(edges, roots, reloads, lent)
+    camera = _Camera(edges, roots, reloads, lent, units)
     changes = tuple(Change(step, camera.before(step)) for step in steps)
     if camera.drifted:
         raise with_facts(
@@ -104,6 +108,7 @@ class _Camera:
     roots: tuple[str, ...]
     reloads: bool
     lent: Collection[str]
+    units: Mapping[str, UnitBefore]
     drifted: dict[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
 
@@ -208,7 +213,21 @@ class _Camera:
         load_state = properties.get("LoadState", "")
         if load_state == "masked" or (load_state == "not-found" and not self.reloads):
             raise _refused(step.unit, f"the unit is {load_state}")
-        return systemd.unit_before(properties)
+        if step.unit in self.units:
+            return self.units[step.unit]
+        if self.reloads and properties.get("NeedDaemonReload") == "yes":
+            raise _refused(step.unit, UNREAD)
+        return self._unit_before(step.unit, systemd.unit_before(properties))
+
+    def _unit_before(self, unit: str, before: UnitBefore) -> UnitBefore:
+        """Look at the units around it: a stop takes some along, a start ends others."""
+        systemctl = self.edges.systemctl
+        if before.active:
+            return replace(before, stopped_with=dependents.stopped_with(systemctl, unit))
+        ended = dependents.ended_by_start(systemctl, unit)
+        if ended:
+            raise _refused(unit, f"its start would end {' and '.join(ended)} (Conflicts=)")
+        return before
 
 
 def _real_parent(path: str) -> str:
@@ -232,12 +251,10 @@ def _refuse_immutable(place: Place) -> None:
     for name in (place.name, "."):
         fd = os.open(name, READ_FLAGS, dir_fd=place.directory_fd)
         try:
-            (flags,) = struct.unpack("i4x", fcntl.ioctl(fd, GET_FLAGS, b"\0" * 8))
-        except OSError:
-            continue  # a file system without such flags
+            flags = read_flags(fd) or 0
         finally:
             os.close(fd)
-        if flags & IMMUTABLE_OR_APPEND_ONLY:
+        if flags & UNCHANGEABLE:
             raise PathRefused(f"{place.path} or its directory is immutable (chattr)")
 
 

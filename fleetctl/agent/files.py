@@ -15,6 +15,7 @@ import stat
 from dataclasses import dataclass
 from typing import Callable
 
+from fleetctl.agent.chattr import KEPT_FLAGS, keep_flags, read_flags
 from fleetctl.agent.exchange import exchange, move_to_free_name, wait_for_writers
 from fleetctl.agent.state import write_all
 from fleetctl.agent.walk import PathRefused, Place
@@ -64,10 +65,11 @@ def _look(fd: int, path: str) -> Look:
     if (again.st_size, again.st_mtime_ns) != (len(content), found.st_mtime_ns):
         raise PathRefused(f"{path} is being written to")
     digest = hashlib.sha256(content).hexdigest()
-    return Look(_image(found, digest, read_xattrs(fd)), content)
+    return Look(_image(fd, found, digest), content)
 
 
-def _image(found: os.stat_result, digest: str, xattrs: tuple[tuple[str, str], ...]) -> FileImage:
+def _image(fd: int, found: os.stat_result, digest: str) -> FileImage:
+    flags = read_flags(fd)
     return FileImage(
         sha256=digest,
         size_bytes=found.st_size,
@@ -75,7 +77,8 @@ def _image(found: os.stat_result, digest: str, xattrs: tuple[tuple[str, str], ..
         uid=found.st_uid,
         gid=found.st_gid,
         mtime_ns=found.st_mtime_ns,
-        xattrs=xattrs,
+        xattrs=read_xattrs(fd),
+        flags=None if flags is None else flags & KEPT_FLAGS,
     )
 
 
@@ -199,7 +202,10 @@ def _check_expected(place: Place, temp: str, expected_sha256: str) -> None:
 
 
 def set_metadata(fd: int, image: FileImage) -> None:
-    """Give an open file the owner, mode, attributes and mtime of an image; touch nothing equal."""
+    """Give an open file the owner, mode, attributes, mtime and flags of an image.
+
+    Touches nothing that is equal.
+    """
     found = os.fstat(fd)
     if (found.st_uid, found.st_gid) != (image.uid, image.gid):
         os.fchown(fd, image.uid, image.gid)
@@ -208,6 +214,8 @@ def set_metadata(fd: int, image: FileImage) -> None:
         os.fchmod(fd, image.mode)
     if os.fstat(fd).st_mtime_ns != image.mtime_ns:
         os.utime(fd, ns=(os.fstat(fd).st_atime_ns, image.mtime_ns))
+    if image.flags is not None:
+        keep_flags(fd, image.flags)
 
 
 def set_new(fd: int, mode: int, mtime_s: int) -> None:

@@ -66,7 +66,17 @@ def _armed(edges: Edges, request: LeaseRequest) -> Granted:
         ) from error
     lease = grant(request, edges.clock.now_s())
     deadline_s = edges.clock.boottime_s() + request.length_s
-    edges.leases.add(LeaseRecord(lease, edges.clock.boot_id(), deadline_s, armed))
+    try:
+        edges.leases.add(LeaseRecord(lease, edges.clock.boot_id(), deadline_s, armed))
+    except OSError as error:
+        edges.leases.remove(request.id)
+        edges.deadman.disarm(request.id, armed)
+        raise ApplyFailed(
+            "the host could not note who holds it",
+            why=f"{error.strerror or error} ({edges.state.path})",
+            next_step="nothing was changed; make room on the host and try again",
+            exit_code=ExitCode.REFUSED,
+        ) from error
     return Granted(lease, armed.kind)
 
 

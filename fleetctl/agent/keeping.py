@@ -75,14 +75,40 @@ def restore(
     with edges.state.locked(edges.clock, wait_s=LOCK_WAIT_S):
         holding.settle_expired(edges)
         chosen = _choose(edges, transaction, run_id)
+        if on_conflict is OnConflict.OVERWRITE:
+            _refuse_what_others_rest_on(edges, chosen)
         result = _restore_all(
             edges, chosen, Manner("restore was asked for", on_conflict), hold=hold
         )
-    return checked(result)
+    return checked(result, on_conflict)
 
 
-def checked(result: Restored) -> Restored:
+def _refuse_what_others_rest_on(edges: Edges, chosen: Sequence[Transaction]) -> None:
+    """Refuse to overwrite what a later change rests on: that one would bring ours back later on.
+
+    Raises:
+        InputError: with the later run.
+    """
+    ids = {each.id for each in chosen}
+    newest_first = transactions.all_newest_first(edges)
+    others = [t for t in newest_first if t.state is not State.REVERTED and t.id not in ids]
+    for each in chosen:
+        for later in others:
+            shared = sorted(each.paths & later.paths)
+            if later.number > each.number and shared and later.opened:
+                raise InputError(
+                    f"a later run has changed {shared[0]}",
+                    why=f"run {later.opened.lease.run_id} found it as this run had left it",
+                    next_step=f"`fleetctl rollback {later.opened.lease.run_id}` first",
+                )
+
+
+def checked(result: Restored, on_conflict: OnConflict = OnConflict.REPORT) -> Restored:
     """Return how a restore ended, or raise what is left to do.
+
+    Args:
+        result: of all transactions.
+        on_conflict: how it was asked for; a conflict that is only reported is left to do.
 
     Raises:
         NotBack: something could not be restored.
@@ -97,7 +123,8 @@ def checked(result: Restored) -> Restored:
             ),
             restored=result,
         )
-    if result.conflicts and not result.transactions:
+    is_undecided = on_conflict is OnConflict.REPORT or not result.transactions
+    if result.conflicts and is_undecided:
         raise with_facts(
             FilesInConflict(
                 "files were changed by somebody else and are left alone",

@@ -23,6 +23,7 @@ from fleetctl.agent.service_log import read_log
 from fleetctl.agent.state import check_kinds
 from fleetctl.agent.systemd import unit_pids
 from fleetctl.agent.telemetry import sample
+from fleetctl.agent.trouble import trouble
 from fleetctl.errors import ExitCode, FleetError, InputError, InternalError
 from fleetctl.transaction import frame, wire
 from fleetctl.transaction.failure import encode_failure
@@ -212,9 +213,9 @@ def _answer(edges: Edges, verb: str) -> int:
     except (BadLease, BadStep, wire.WireError) as error:
         refused = InputError(f"`{verb}` was refused", why=str(error), next_step="nothing was done")
         header, code = {"failure": encode_failure(refused, answered)}, refused.exit_code
-    except Exception:  # noqa: BLE001 - whatever happens, the controller is told in a frame
-        bug = _bug(verb)
-        header, code = {"failure": encode_failure(bug, answered)}, bug.exit_code
+    except Exception as error:  # noqa: BLE001 - whatever happens, the controller is told in a frame
+        failure = trouble(verb, error) or _bug(verb)
+        header, code = {"failure": encode_failure(failure, answered)}, failure.exit_code
     _write(frame.pack("response", message.nonce, header, answered))
     return int(code)
 

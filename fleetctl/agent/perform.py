@@ -25,7 +25,14 @@ from fleetctl.agent.journal_file import JournalFile
 from fleetctl.agent.restart import Restarter, RestartFailed
 from fleetctl.agent.systemd import SystemctlMissing
 from fleetctl.agent.walk import PathRefused, Place, resolved
-from fleetctl.transaction.image import ABSENT, Absent, DirectoryBefore, FileBefore, FileImage
+from fleetctl.transaction.image import (
+    ABSENT,
+    Absent,
+    DirectoryBefore,
+    FileBefore,
+    FileImage,
+    UnitBefore,
+)
 from fleetctl.transaction.journal import Begun, Change, Done
 from fleetctl.transaction.outcome import ProvenRestart
 from fleetctl.transaction.step import (
@@ -143,9 +150,11 @@ class Performer:
 
     def _perform(self, change: Change) -> list[ProvenRestart]:
         step, before = change.step, change.before
-        if isinstance(step, RestartUnit):
+        if isinstance(step, RestartUnit) and isinstance(before, UnitBefore):
             restarter = Restarter(self._edges.systemctl, self._edges.clock, self.checkpoint)
-            return [restarter.restart(step)]
+            proven = restarter.restart(step)
+            restarter.start_dependents(step.unit, before.stopped_with)
+            return [proven]
         if isinstance(step, ReloadUnits):
             self._reload()
         elif isinstance(step, MakeDirectory) and isinstance(before, DirectoryBefore):
@@ -189,6 +198,7 @@ def _successor(step: WriteFile, image: FileImage, mtime_s: int) -> FileImage:
         gid=image.gid,
         mtime_ns=mtime_s * 1_000_000_000,
         xattrs=image.xattrs,
+        flags=image.flags,
     )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Mapping
+from typing import Callable, Mapping, Sequence
 
-from fleetctl.agent import systemd
+from fleetctl.agent import dependents, systemd
 from fleetctl.agent.gpu import memory_used_mib
 from fleetctl.agent.systemd import Systemctl
 from fleetctl.clock import Clock
@@ -68,6 +68,22 @@ class Restarter:
             main_pid=systemd.main_pid(properties),
             seconds=self._clock.monotonic_s() - begin_s,
         )
+
+    def start_dependents(self, unit: str, names: Sequence[str]) -> None:
+        """Start the units that a stop of this one has taken along.
+
+        Raises:
+            RestartFailed: one of them does not come up.
+        """
+        down = dependents.start_again(self._systemctl, self._clock, names)
+        if down:
+            raise self._failed(
+                down[0], f"{' and '.join(down)} ran before {unit} was stopped, and came up no more"
+            )
+
+    def clear_failure(self, unit: str) -> None:
+        """Let a unit that has ended be inactive, however it ended."""
+        self._systemctl.run("reset-failed", "--", unit)
 
     def stop(self, step: RestartUnit, *, kill: bool = False) -> None:
         """Stop a unit and wait until no process of it is left.

@@ -11,6 +11,7 @@ from typing import Callable, Collection, Sequence
 
 from fleetctl.agent import bytecode, systemd
 from fleetctl.agent.beside import settle
+from fleetctl.agent.conflict import conflict, diff
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import (
     ChangedMeanwhile,
@@ -26,8 +27,8 @@ from fleetctl.agent.files import (
 )
 from fleetctl.agent.journal_file import Damage, Journal, JournalFile
 from fleetctl.agent.restart import RESTARTING, Restarter, RestartFailed
-from fleetctl.agent.walk import PathRefused, Place, is_mounted_on, resolved
-from fleetctl.transaction.image import Absent, FileBefore
+from fleetctl.agent.walk import NoDirectory, PathRefused, Place, is_mounted_on, resolved
+from fleetctl.transaction.image import Absent, FileBefore, UnitBefore
 from fleetctl.transaction.journal import (
     Conflicted,
     Reverted,
@@ -47,9 +48,6 @@ from fleetctl.transaction.step import (
     RestoreUnit,
     Undo,
 )
-
-DIFF_LINES = 200
-DIFF_BYTES = 256 * 1024
 
 
 class OnConflict(enum.Enum):
@@ -242,11 +240,27 @@ class _Reverter:
         try:
             with resolved(before.path, follow=False) as place:
                 self._at_place(undo, place)
-        except FileNotFoundError:
-            if not isinstance(before.image, Absent):
-                raise
+        except (FileNotFoundError, NoDirectory):
+            if os.path.isdir(os.path.dirname(before.path)):
+                raise  # it is the before-image that is gone
+            if self._is_missed(undo):
+                return
         bytecode.bring_back(self._edges.state, before, undo.bytecode_prefix)
         self._tally.files.append(before.path)
+
+    def _is_missed(self, undo: RestoreFile) -> bool:
+        """Report that somebody took away the directory of a file that is to come back.
+
+        What is to be absent is absent then. Nobody knows what the directory was like, so only
+        people can make it again.
+        """
+        if isinstance(undo.before.image, Absent):
+            return False
+        if self._manner.on_conflict is OnConflict.OVERWRITE:
+            raise ValueError("its directory is gone; make it again, and repeat the rollback")
+        why = "its directory is gone; make it again, then `fleetctl rollback --force`"
+        self._tally.conflicts.append(conflict(self._edges.state, undo, why))
+        return True
 
     def _at_place(self, undo: RestoreFile, place: Place) -> None:
         settle(self._edges.state, undo, place)
@@ -261,12 +275,16 @@ class _Reverter:
                 repair_metadata(place, wanted)
             return
         if found != undo.ours and self._manner.on_conflict is not OnConflict.OVERWRITE:
-            self._tally.conflicts.append(self._conflict(undo, seen))
+            self._in_conflict(undo, seen)
             return
         try:
             self._bring_back(undo.before, place, seen)
         except ChangedMeanwhile:
-            self._tally.conflicts.append(self._conflict(undo, _look_or_none(place)))
+            self._in_conflict(undo, _look_or_none(place))
+
+    def _in_conflict(self, undo: RestoreFile, seen: Look | Absent | None) -> None:
+        state = self._edges.state
+        self._tally.conflicts.append(conflict(state, undo, diff(state, undo, seen)))
 
     def _bring_back(self, before: FileBefore, place: Place, seen: Look | Absent | None) -> None:
         """Bring a file back in the place of what was seen there, and of nothing else."""
@@ -283,24 +301,6 @@ class _Reverter:
         else:
             remove_expected(place, before.temp, found)
 
-    def _conflict(self, undo: RestoreFile, seen: Look | Absent | None) -> Conflict:
-        image = undo.before.image
-        diff = self._diff(undo, seen)
-        if isinstance(image, Absent):
-            return Conflict(undo.before.path, diff, before_object="", mode=None)
-        kept = str(self._edges.state.object_path(image.sha256))
-        return Conflict(undo.before.path, diff, before_object=kept, mode=image.mode)
-
-    def _diff(self, undo: RestoreFile, seen: Look | Absent | None) -> str:
-        if seen is None:
-            return "it is no regular file any more"
-        try:
-            ours = b"" if isinstance(undo.ours, Absent) else self._edges.state.get_object(undo.ours)
-            now = b"" if isinstance(seen, Absent) else seen.content
-            return _unified(ours, now)
-        except (OSError, ValueError) as error:
-            return f"no diff: {error}"
-
     def _directory_gone(self, undo: RemoveDirectory) -> None:
         try:
             with resolved(undo.path, follow=False) as place:
@@ -308,6 +308,12 @@ class _Reverter:
                 os.fsync(place.directory_fd)
         except FileNotFoundError:
             return
+        except NoDirectory:
+            return  # what it was in was removed, and it with it
+        except NotADirectoryError:
+            self._tally.conflicts.append(
+                Conflict(undo.path, "it is no directory any more", before_object="", mode=None)
+            )
         except OSError:
             if not os.listdir(undo.path):
                 raise
@@ -339,14 +345,26 @@ class _Reverter:
     def _unit_back(self, undo: RestoreUnit) -> None:
         properties = self._edges.systemctl.show(undo.step.unit)
         now = systemd.unit_before(properties)
-        if now.invocation == undo.before.invocation and now.active == undo.before.active:
-            return
         if self._manner.at_boot:
-            self._leave_to_boot(undo, now.enabled)
-        elif not undo.before.active:
+            self._leave_to_boot(undo)
+            return
+        if not undo.before.active:
+            self._end_unit(undo, now)
+            return
+        if not now.active or now.invocation != undo.before.invocation:
+            self._run_again(undo, now)
+        self._restarter().start_dependents(undo.step.unit, undo.before.stopped_with)
+
+    def _end_unit(self, undo: RestoreUnit, now: UnitBefore) -> None:
+        """Stop a unit that did not run; how it ended is no failure that was there before."""
+        if now.active:
             self._restarter().stop(undo.step, kill=True)
             self._tally.stopped.append(undo.step.unit)
-        elif undo.before.state.partition("/")[2] in RESTARTING:
+        if undo.before.state.startswith("inactive"):
+            self._restarter().clear_failure(undo.step.unit)
+
+    def _run_again(self, undo: RestoreUnit, now: UnitBefore) -> None:
+        if undo.before.state.partition("/")[2] in RESTARTING:
             self._restarter().start_unproven(undo.step)
         elif self._tally.changed or not self._runs_restored(undo.step.unit, now.invocation):
             proven = self._restarter().restart(undo.step, kill=True)
@@ -360,10 +378,13 @@ class _Reverter:
         """Tell whether an earlier attempt has restarted the unit on the files of before."""
         return UnitRestored(unit, invocation) in self._file.read().entries
 
-    def _leave_to_boot(self, undo: RestoreUnit, enabled: str) -> None:
+    def _leave_to_boot(self, undo: RestoreUnit) -> None:
         """At boot systemd starts what is enabled, after us; the rest that ran is queued."""
-        if undo.before.active and enabled != "enabled":
-            self._edges.systemctl.run("start", "--no-block", "--", undo.step.unit)
+        ran = [undo.step.unit, *undo.before.stopped_with] if undo.before.active else []
+        for unit in ran:
+            now = systemd.unit_before(self._edges.systemctl.show(unit))
+            if not now.active and now.enabled != "enabled":
+                self._edges.systemctl.run("start", "--no-block", "--", unit)
 
 
 def _look_or_none(place: Place) -> Look | Absent | None:
@@ -372,17 +393,3 @@ def _look_or_none(place: Place) -> Look | Absent | None:
         return look(place)
     except PathRefused:
         return None
-
-
-def _unified(ours: bytes, now: bytes) -> str:
-    if max(len(ours), len(now)) > DIFF_BYTES:
-        return f"no diff: {len(ours)} bytes of fleetctl's, {len(now)} now"
-    try:
-        old, new = ours.decode().splitlines(), now.decode().splitlines()
-    except UnicodeDecodeError:
-        return f"no diff: binary, {len(ours)} bytes of fleetctl's, {len(now)} now"
-    import difflib  # noqa: PLC0415 - slow to load, and needed for conflicts only
-
-    lines = list(difflib.unified_diff(old, new, "written by fleetctl", "now", lineterm=""))
-    cut = [f"… {len(lines) - DIFF_LINES} lines more"] if len(lines) > DIFF_LINES else []
-    return "\n".join(lines[:DIFF_LINES] + cut)

@@ -84,9 +84,9 @@ class Systemctl:
             raise SystemctlMissing(f"{argv[0]} is not there") from None
         return Said(done.returncode, _text(done.stdout), _text(done.stderr))
 
-    def show(self, unit: str) -> dict[str, str]:
+    def show(self, unit: str, names: Sequence[str] = PROPERTIES) -> dict[str, str]:
         """Return a unit's properties, as far as they are known here."""
-        said = self.run("show", "--no-pager", f"--property={','.join(PROPERTIES)}", "--", unit)
+        said = self.run("show", "--no-pager", f"--property={','.join(names)}", "--", unit)
         lines = [line.split("=", 1) for line in said.output.splitlines() if "=" in line]
         properties: dict[str, str] = {}
         for name, value in lines:

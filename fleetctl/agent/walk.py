@@ -22,6 +22,10 @@ class PathRefused(Exception):
     """A path that will not be acted on; the message says why."""
 
 
+class NoDirectory(PathRefused):
+    """A component of a path is there, and neither a directory nor a symlink."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a file is, or would be.
@@ -130,7 +134,7 @@ class _Walker:
             fd = os.open(name, flags, dir_fd=self._fds[-1])
         except NotADirectoryError:
             here = "/" + "/".join([*self._names, name])
-            raise PathRefused(f"{here} is not a directory") from None
+            raise NoDirectory(f"{here} is not a directory") from None
         self._fds.append(fd)
         self._names.append(name)
 

@@ -26,6 +26,8 @@ class FileImage:
         gid: group.
         mtime_ns: modification time since the epoch.
         xattrs: (name, value as hex), sorted; POSIX ACLs and SELinux labels are among them.
+        flags: those of `chattr` that a copy can take, such as no-atime; None where the file system
+            has none.
     """
 
     sha256: str
@@ -35,6 +37,7 @@ class FileImage:
     gid: int
     mtime_ns: int
     xattrs: tuple[tuple[str, str], ...] = ()
+    flags: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,14 @@ class UnitBefore:
         state: ActiveState and SubState as found, such as `active/running`.
         enabled: UnitFileState as found, such as `enabled`.
         invocation: identity of the running instance; empty when there was none.
+        stopped_with: units that ran and that systemd stops along with this one, nearest first.
     """
 
     active: bool
     state: str
     enabled: str
     invocation: str
+    stopped_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

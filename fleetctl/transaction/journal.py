@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Iterable, Sequence, Union
 
-from fleetctl.transaction.image import Before, DirectoryBefore
+from fleetctl.transaction.image import Before, DirectoryBefore, UnitBefore
 from fleetctl.transaction.lease import Lease
 from fleetctl.transaction.outcome import ProvenRestart
 from fleetctl.transaction.step import (
@@ -204,6 +204,15 @@ def lent_paths(entries: Sequence[Entry]) -> frozenset[str]:
         for change in opened(entries).changes
         if isinstance(change.step, LendDirectory) and isinstance(change.before, DirectoryBefore)
     )
+
+
+def units_before(entries: Sequence[Entry]) -> dict[str, UnitBefore]:
+    """Return the units that a transaction restarts, as it found each."""
+    found: dict[str, UnitBefore] = {}
+    for change in opened(entries).changes:
+        if isinstance(change.step, RestartUnit) and isinstance(change.before, UnitBefore):
+            found.setdefault(change.step.unit, change.before)
+    return found
 
 
 def _reload(changes: tuple[Change, ...]) -> list[Undo]:

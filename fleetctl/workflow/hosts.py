@@ -77,17 +77,14 @@ def rollback(
 
 
 def _roll_back(host: Reached, run_id: str, *, force: bool) -> Restored:
-    held = host.agent.status()
-    chosen = [t for t in held.transactions if not run_id or t.run_id.startswith(run_id)]
+    now = host.agent.status()
+    chosen = [t for t in now.transactions if not run_id or t.run_id.startswith(run_id)]
     exact = [t for t in chosen if t.run_id == run_id]
     chosen = exact or chosen
     if not run_id:
-        _refuse_living(host.name, held, chosen)
-    results = [
-        host.agent.restore(transaction=transaction.id, force=force)
-        for transaction in reversed(chosen)
-    ]
-    return _joined(results)
+        _refuse_living(host.name, now, chosen)
+    # newest first, as the status tells them: each gives back what the one before it had left
+    return _joined([host.agent.restore(transaction=held.id, force=force) for held in chosen])
 
 
 def _refuse_ambiguous(run_id: str, found: Sequence[Answer[Status]]) -> None:

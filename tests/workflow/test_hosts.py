@@ -74,6 +74,13 @@ def test_a_name_that_is_exact_or_unique_restores_that_run_alone(fleet, name, res
     assert [agent.restored for agent in fleet.agents.values()] == restored
 
 
+def test_everything_goes_back_in_the_order_of_the_status_newest_first(fleet):
+    # a host names the newest first; the other way round a file of two changes ends as the older one
+    fleet.rollback("")
+
+    assert fleet.agents["a"].restored == ["t-20261129-run", "t-20261129-run-2"]
+
+
 def test_a_run_that_no_host_holds_is_refused_with_the_runs_that_are_held(fleet):
     with pytest.raises(InputError, match="nothing of run nope is held") as caught:
         fleet.rollback("nope")
