@@ -146,8 +146,8 @@ def _error_lines(error: FleetError) -> Iterator[str]:
 
 
 def _status_lines(held: Status) -> Iterator[str]:
-    if not held.leases and not held.transactions:
-        yield "free; nothing is held"
+    if not held.leases:
+        yield "free; still held here:" if held.transactions else "free; nothing is held"
     for lease in held.leases:
         yield from _lease_lines(lease)
     for transaction in held.transactions:
@@ -172,7 +172,8 @@ def _utc(at_s: float) -> str:
 
 
 def _transaction_lines(held: HeldTransaction) -> Iterator[str]:
-    yield f"{held.state} change of run {held.run_id} by {held.holder} ({held.purpose})"
+    since = f", since {_utc(held.since_s)}" if held.since_s else ""
+    yield f"{held.state} change of run {held.run_id} by {held.holder} ({held.purpose}){since}"
     yield from (f"  {step}" for step in held.steps)
     yield from (f"  in conflict: {path}" for path in held.conflicts)
     if held.problem:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetctl.cli.options import AsJson
+from fleetctl.cli.options import DEFAULT_LAB_DIR, LAB_DIR_VARIABLE, AsJson
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.lab import Lab, LabStatus
@@ -23,10 +23,9 @@ lab = typer.Typer(
 
 LabDir = Annotated[
     Path,
-    typer.Option("--dir", envvar="FLEETCTL_LAB_DIR", help="Directory of the lab."),
+    typer.Option("--dir", envvar=LAB_DIR_VARIABLE, help="Directory of the lab."),
 ]
 HostName = Annotated[str, typer.Argument(metavar="NAME", help="A host of the lab, such as lab-1.")]
-DEFAULT_DIR = Path(".fleetctl/lab")
 COLUMNS = ("HOST", "STATE", "ADDRESS", "SERVICE")
 
 
@@ -51,7 +50,7 @@ def up(
             show_default=False,
         ),
     ] = "",
-    directory: LabDir = DEFAULT_DIR,
+    directory: LabDir = DEFAULT_LAB_DIR,
     as_json: AsJson = False,
 ) -> None:
     """Bring the lab up, or to more hosts; all of them answer afterwards."""
@@ -68,7 +67,7 @@ def up(
 
 
 @lab.command()
-def status(directory: LabDir = DEFAULT_DIR, as_json: AsJson = False) -> None:
+def status(directory: LabDir = DEFAULT_LAB_DIR, as_json: AsJson = False) -> None:
     """Show what each host is like, and what this kind can't show."""
     _print(_lab(directory).status(), as_json)
 
@@ -82,7 +81,7 @@ def ssh(
             metavar="[COMMAND]...", help="What to run; default: a shell.", show_default=False
         ),
     ] = None,
-    directory: LabDir = DEFAULT_DIR,
+    directory: LabDir = DEFAULT_LAB_DIR,
 ) -> None:
     """Log in to a host, or run a command there. Options come before NAME."""
     argv = _lab(directory).ssh_argv(name, command or [])
@@ -90,34 +89,34 @@ def ssh(
 
 
 @lab.command()
-def kill(name: HostName, directory: LabDir = DEFAULT_DIR) -> None:
+def kill(name: HostName, directory: LabDir = DEFAULT_LAB_DIR) -> None:
     """Cut a host from power; its disk stays."""
     _lab(directory).kill(name)
     _say(f"{name} has no power")
 
 
 @lab.command()
-def boot(name: HostName, directory: LabDir = DEFAULT_DIR) -> None:
+def boot(name: HostName, directory: LabDir = DEFAULT_LAB_DIR) -> None:
     """Give a host power again and wait until it answers."""
     _lab(directory).boot(name)
 
 
 @lab.command()
-def cut(name: HostName, directory: LabDir = DEFAULT_DIR) -> None:
+def cut(name: HostName, directory: LabDir = DEFAULT_LAB_DIR) -> None:
     """Cut a host from the network, also across boots, until `heal`."""
     _lab(directory).cut(name)
     _say(f"{name} is cut from the network")
 
 
 @lab.command()
-def heal(name: HostName, directory: LabDir = DEFAULT_DIR) -> None:
+def heal(name: HostName, directory: LabDir = DEFAULT_LAB_DIR) -> None:
     """Connect a host to the network again."""
     _lab(directory).heal(name)
     _say(f"{name} is connected")
 
 
 @lab.command()
-def down(directory: LabDir = DEFAULT_DIR) -> None:
+def down(directory: LabDir = DEFAULT_LAB_DIR) -> None:
     """Remove the lab with all it has here, also after a crash."""
     the_lab = _lab(directory)
     was_there = the_lab.down()

@@ -42,6 +42,8 @@ Targets = Annotated[
     ),
 ]
 DEFAULT_RUNS = Path("runs")
+LAB_DIR_VARIABLE = "FLEETCTL_LAB_DIR"
+DEFAULT_LAB_DIR = Path(".fleetctl/lab")
 
 
 def finite(value: float | None) -> float | None:

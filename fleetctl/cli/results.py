@@ -31,7 +31,7 @@ def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None
     locked = locked_inodes()
     rows = [_row_or_damage(run, locked) for run in list_runs(runs)]
     if not rows:
-        say(f"no runs below {runs}")
+        say(f"no runs below {runs.resolve()}")
     if as_json:
         print_json(rows)
         return

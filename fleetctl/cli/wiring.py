@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from fleetctl.cli.console import Console
+from fleetctl.cli.options import DEFAULT_LAB_DIR, LAB_DIR_VARIABLE
 from fleetctl.cli.passwords import SudoPasswords
 from fleetctl.clock import SystemClock
 from fleetctl.errors import ExitCode, InputError
@@ -28,7 +29,12 @@ from fleetctl.spec.loader import load_inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.stopping import Stop, StoppableClock
 
-_DEFAULT_INVENTORIES = (Path("inventory/fleet.toml"), Path(".fleetctl/lab/inventory.toml"))
+_FLEET = Path("inventory/fleet.toml")
+
+
+def _default_inventories() -> tuple[Path, Path]:
+    """Return where an inventory is looked for: the fleet's, then that of the lab."""
+    return (_FLEET, Path(os.environ.get(LAB_DIR_VARIABLE) or DEFAULT_LAB_DIR) / "inventory.toml")
 
 
 def the_inventory(path: Path | None, console: Console) -> Inventory:
@@ -37,12 +43,15 @@ def the_inventory(path: Path | None, console: Console) -> Inventory:
     Raises:
         InputError: there is none.
     """
-    found = path or next((p for p in _DEFAULT_INVENTORIES if p.is_file()), None)
+    places = _default_inventories()
+    found = path or next((p for p in places if p.is_file()), None)
     if found is None:
         raise InputError(
             "no inventory",
-            why=f"neither --inventory nor {' nor '.join(map(str, _DEFAULT_INVENTORIES))} is there",
-            next_step="write inventory/fleet.toml as inventory/example.toml, or `fleetctl lab up`",
+            why=f"--inventory is not given, and neither {' nor '.join(map(str, places))} is there,"
+            f" seen from {Path.cwd()}",
+            next_step="go to the directory that has one, write inventory/fleet.toml as"
+            " inventory/example.toml, or `fleetctl lab up`",
         )
     if path is None:
         console.say(f"inventory: {found}")

@@ -6,7 +6,7 @@ LABELS = {
     "empty_arm": "both arms have sessions",
     "not_proven": "what ran is what was asked for",
     "disturbed": "no trial was disturbed",
-    "confounded": "one thing differs between the arms",
+    "confounded": "one thing at most differs between the arms",
     "perturbing_observer": "no observer that moves the rate was on",
     "order_deviates": "runs followed the planned order",
     "blocked_order": "the arms took turns",

@@ -30,7 +30,7 @@ def render(report: Report) -> str:
     parts = [
         f"# {escaped(report.name) or 'Verdict'}",
         f"**{escaped(headline(judgement))}**",
-        bulleted([*about, *changes(report.differences or ())]),
+        bulleted([*about, *changes(report.differences)]),
         bulleted(beside(judgement)),
         *(_section(table) for table in tables if table is not None),
         _headed("Why", why(judgement)),

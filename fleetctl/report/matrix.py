@@ -13,6 +13,7 @@ from fleetctl.report.matrix_heat import heat_table
 from fleetctl.report.matrix_next import explanation, next_steps
 from fleetctl.report.matrix_words import MatrixReport, headline, is_firm, sentence
 from fleetctl.report.numbers import UNKNOWN, count, percents, ratio
+from fleetctl.report.sentences import history_used
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, headed, section, wrapped
 
@@ -76,22 +77,26 @@ def method(report: MatrixReport) -> list[str]:
     if effects is None:
         return []
     looked = f"adjusted for looking at {len(effects.effects)} effects (Holm; BH for screening)"
+    lent = [] if report.history is None else [history_used(report.history)]
     unknown = "sessions taken as independent, since no cell tells how its runs spread"
     if effects.method == "firth":
         told = f"likelihood-ratio tests scaled by dispersion {effects.phi:.2f} on {effects.df} df"
         return [
             f"Firth logit on runs, blocks are each {effects.blocked_by}, a factor is tested "
-            f"without its interactions, {told if effects.df else unknown}, {looked}"
+            f"without its interactions, {told if effects.df else unknown}, {looked}",
+            *lent,
         ]
+    source = "runs inside cells" if report.history is None else "runs inside cells and A/A runs"
     spread = (
-        f"p scaled by dispersion {effects.phi:.2f} of runs inside cells on {effects.df} df"
+        f"p scaled by dispersion {effects.phi:.2f} of {source} on {effects.df} df"
         if effects.df
         else unknown
     )
     return [
         "fewer than 10 bad sessions: exact tables, stratified by the other factors and the "
         f"{effects.blocked_by}, {spread}, {looked}; Cochran-Mantel-Haenszel beside them takes "
-        "sessions as independent"
+        "sessions as independent; no interaction is tested with so few",
+        *lent,
     ]
 
 
@@ -165,6 +170,7 @@ def as_json(report: MatrixReport) -> dict[str, Any]:
             for cell, run, site, why in report.failed
         ],
         "quarantined": dict(report.quarantined),
+        "history": None if report.history is None else asdict(report.history),
         "planned": report.planned,
         "reused": report.reused,
         "next": next_steps(report),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.analysis.conjunction import Conjunction
+from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import Effect, Factor, MatrixCell, MatrixEffects
 from fleetctl.analysis.matrix_screen import Screened
 from fleetctl.report.numbers import p_value, percent
@@ -33,6 +34,7 @@ class MatrixReport:
         aliases: factors of an effect -> effects that the design can't tell from it.
         explained: the combination of levels that tells best where sessions are bad.
         screened: interactions that nobody declared and that may be there.
+        history: A/A runs that lent the tests their dispersion; None without.
         notes: what else the reader has to know.
     """
 
@@ -50,6 +52,7 @@ class MatrixReport:
     aliases: Mapping[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     explained: Conjunction | None = None
     screened: tuple[Screened, ...] = ()
+    history: Dispersion | None = None
     notes: tuple[str, ...] = ()
 
 

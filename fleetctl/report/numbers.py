@@ -96,6 +96,13 @@ def ratio(bad: int, sessions: int) -> str:
     return f"{bad}/{sessions} = {percent(bad / sessions if sessions else None)}"
 
 
+def host_time(minutes: float) -> str:
+    """Return a time in minutes; in seconds below two of them, where rounding hides too much."""
+    if minutes < 2:
+        return count(round(60 * minutes), "second")
+    return f"{minutes:.0f} minutes"
+
+
 def count(number: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

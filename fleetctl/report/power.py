@@ -7,7 +7,7 @@ from typing import Any
 
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.power import MOST_RUNS, PowerTable
-from fleetctl.report.numbers import count, percent
+from fleetctl.report.numbers import count, host_time, percent
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, section, wrapped
 
@@ -38,7 +38,7 @@ def details(table: PowerTable) -> list[str]:
             f" {percent(reach.power)}; {percent(assumed.power)} needs {needed} runs per arm"
         )
     if reach.host_minutes is not None:
-        told.append(f"the design takes {reach.host_minutes:.0f} minutes of host time for both arms")
+        told.append(f"the design takes {host_time(reach.host_minutes)} of host time for both arms")
     source = "assumed"
     if assumed.history is not None:
         source = _history(assumed.history)
@@ -75,7 +75,7 @@ def brief(table: PowerTable) -> list[str]:
     The runs are those at the correlation that is assumed for this design.
     """
     minutes = table.reach.host_minutes
-    takes = "" if minutes is None else f" Both arms take {minutes:.0f} minutes of host time."
+    takes = "" if minutes is None else f" Both arms take {host_time(minutes)} of host time."
     at = table.rhos.index(table.assumed.rho)
     needs = ", ".join(
         f"{_runs(row.runs[at])} for {percent(row.treatment_rate)}" for row in table.rows

@@ -5,9 +5,10 @@ No sentence calls the fault gone unless the verdict's bound holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from fleetctl.analysis.effective import Difference, Kind
+from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.judgement import (
     ArmEstimate,
     Elimination,
@@ -146,8 +147,12 @@ def more_runs(numbers: Numbers) -> str:
     )
 
 
-def changes(differences: Iterable[Difference]) -> list[str]:
-    """Return what differs between the arms, one line for each."""
+def changes(differences: Sequence[Difference] | None) -> list[str]:
+    """Return what differs between the arms, one line for each; nothing where nobody knows."""
+    if differences is None:
+        return []
+    if not differences:
+        return ["changed: nothing; both arms ran alike, so this is an A/A run"]
     return [
         f"changed: {'' if d.kind is Kind.CHANGE else f'{d.kind} '}{d.name},"
         f" {d.control} -> {d.treatment}"
@@ -196,14 +201,17 @@ def beside(judgement: Judgement) -> list[str]:
     ]
     if judgement.observers:
         told.append(f"observer on in both arms: {', '.join(judgement.observers)}")
-    history = judgement.history
-    if history is not None and Flag.HISTORY_USED in judgement.flags:
-        names = f": {', '.join(history.records)}" if history.records else ""
-        told.append(
-            f"history used: dispersion {history.phi:.2f} on {history.df} df from stored A/A runs"
-            f"{names}"
-        )
+    if judgement.history is not None and Flag.HISTORY_USED in judgement.flags:
+        told.append(history_used(judgement.history))
     return told
+
+
+def history_used(history: Dispersion) -> str:
+    """Return which stored runs lent their dispersion."""
+    names = f": {', '.join(history.records)}" if history.records else ""
+    return (
+        f"history used: dispersion {history.phi:.2f} on {history.df} df from stored A/A runs{names}"
+    )
 
 
 def _facts_of(flag: Flag, judgement: Judgement) -> str:

@@ -120,7 +120,7 @@ def trials_table(report: Report) -> Table:
         (str(number), line.arm, outcome(line), line.run.trial, "; ".join(line.invalid_because))
         for number, line in enumerate(report.trials, start=1)
     )
-    return Table("Trials", ("", "arm", "outcome", "transcripts", "not used because"), rows)
+    return Table("Trials", ("", "arm", "outcome", "transcripts", "not usable because"), rows)
 
 
 def outcome(line: TrialLine) -> str:
@@ -166,6 +166,8 @@ def unchecked(checks: Sequence[Check]) -> str:
 def _check_row(check: Check, report: Report) -> tuple[str, ...]:
     mark = "ok" if check.passed else "FAIL" if check.voids else "note"
     found = "; ".join(check.facts)
+    if check.name == "confounded":  # which things, the head of the report names
+        found = count(len(check.facts), "thing") if report.differences else "nothing"
     if check.name == "disturbed":
         found = _trials_named(check, report) or found
     if check.value is not None:

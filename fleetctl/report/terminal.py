@@ -57,7 +57,7 @@ def _about(report: Report) -> list[str]:
     lines = [" ".join(name for name in (report.name, report.run_id) if name)]
     if report.hypothesis:
         lines.append(f"hypothesis: {report.hypothesis}")
-    lines += changes(report.differences or ())
+    lines += changes(report.differences)
     return [part for line in lines for part in wrapped(line, "  ")]
 
 
@@ -66,7 +66,7 @@ def _trial(number: int, trial: TrialLine) -> list[str]:
     lead, told = f"{number:>2}  {trial.arm:<9}  ", outcome(trial)
     if not trial.run.trial:
         return [lead + told]
-    void = f"not used because {'; '.join(trial.invalid_because)}" if trial.invalid_because else ""
+    void = f"not usable because {'; '.join(trial.invalid_because)}" if trial.invalid_because else ""
     return [lead + trial.run.trial, f"    {told}", *(f"    {x}" for x in wrapped(void, "  "))]
 
 

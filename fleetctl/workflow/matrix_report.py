@@ -90,6 +90,7 @@ def report_matrix(
         aliases=aliases_of(asked),
         explained=best_conjunction(factors, cells),
         screened=undeclared_interactions(factors, cells, declared, history),
+        history=history,
         notes=(*_without_interactions(estimated), *_notes(asked, state, counted)),
     )
 

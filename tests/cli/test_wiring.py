@@ -1,4 +1,4 @@
-"""Signals while hosts are held: a closed terminal and systemd's stop are as good as Ctrl-C."""
+"""Signals while hosts are held, where a closed terminal is as good as Ctrl-C; the inventory."""
 
 import os
 import signal
@@ -7,6 +7,19 @@ import sys
 
 import pytest
 
+from fleetctl.cli.console import Console
+from fleetctl.cli.wiring import the_inventory
+from fleetctl.errors import InputError
+
+HOST = """
+address = "127.0.0.1"
+user = "nobody"
+tree = "/srv/x"
+python = "/usr/bin/python3"
+model = "m"
+unit = "u.service"
+service_url = "http://127.0.0.1:1"
+"""
 HOLD = """
 import signal, sys
 from pathlib import Path
@@ -57,3 +70,34 @@ def test_below_nohup_a_closed_terminal_means_nothing():
         process.communicate("\n")
 
     assert process.returncode == 0
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLEETCTL_LAB_DIR", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_lab_s_inventory_is_found_where_the_lab_was_put(nowhere, monkeypatch, moved):
+    place = nowhere / ("elsewhere" if moved else ".fleetctl/lab")
+    place.mkdir(parents=True)
+    (place / "inventory.toml").write_text("[hosts.only-here]\n" + HOST)
+    if moved:
+        monkeypatch.setenv("FLEETCTL_LAB_DIR", str(place))
+
+    assert [*the_inventory(None, Console()).hosts] == ["only-here"]
+
+
+def test_an_inventory_that_is_nowhere_is_told_with_the_places_and_the_directory(
+    nowhere, monkeypatch
+):
+    monkeypatch.setenv("FLEETCTL_LAB_DIR", "/gone/lab")
+
+    with pytest.raises(InputError) as told:
+        the_inventory(None, Console())
+
+    for part in ("inventory/fleet.toml", "/gone/lab/inventory.toml", f"seen from {nowhere}"):
+        assert part in told.value.why
+    assert "`fleetctl lab up`" in told.value.next_step

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from fleetctl.analysis.counts import ArmCounts, Run, arm
+from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import Factor, MatrixCell, matrix_effects
-from fleetctl.report.matrix import MatrixReport, as_json, headline, render, sentence
+from fleetctl.report.matrix import MatrixReport, as_json, headline, markdown, render, sentence
 
 PATCH = Factor("indexer", ("transient", "persistent"))
 CLONES = Factor("clones", ("off", "on"), observer=True)
@@ -128,3 +129,25 @@ def test_the_json_keeps_numbers_sentences_and_trials():
     assert value["cells"][0]["trials"] == ["", ""]
     assert value["effects"][0]["sentence"] == sentence(found.effects.effects[0])
     assert value["effects"][0]["p"] == pytest.approx(found.effects.effects[0].p)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_matrix_names_the_a_a_runs_whose_dispersion_it_used(few):
+    history = Dispersion(0.5, 2, ("20261130-aa/lab",))
+    runs = [[2, 1], [0, 0], [1, 1], [0, 0]] if few else [[12, 13], [1, 0], [6, 5], [0, 1]]
+    with_it, without = report(*runs, history=history), report(*runs)
+
+    named = "history used: dispersion 0.50 on 2 df from stored A/A runs: 20261130-aa/lab"
+    assert named in render(with_it)
+    assert named in markdown(with_it).replace("\\", "")
+    assert as_json(with_it)["history"]["records"] == ("20261130-aa/lab",)
+    assert "history used" not in render(without)
+    assert as_json(without)["history"] is None
+
+
+def test_exact_tables_say_that_no_interaction_was_tested():
+    few = render(report([2, 1], [0, 0], [1, 1], [0, 0], interactions=[("indexer", "clones")]))
+    many = render(report([12, 13], [1, 0], [6, 5], [0, 1], interactions=[("indexer", "clones")]))
+
+    assert "no interaction is tested with so few" in " ".join(few.split())
+    assert "no interaction is tested" not in " ".join(many.split())

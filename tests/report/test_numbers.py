@@ -105,3 +105,18 @@ def test_a_few_are_never_none_and_most_are_never_all(bad, clean):
 @given(st.integers(-(10**5), 10**5).filter(bool))
 def test_a_difference_is_never_spelled_as_none(hundred_thousandths):
     assert float(numbers.points(hundred_thousandths / 10**5)) * hundred_thousandths > 0
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        (0.0, "0 seconds"),
+        (1 / 60, "1 second"),
+        (0.4, "24 seconds"),
+        (1.25, "75 seconds"),
+        (2.0, "2 minutes"),
+        (24.2, "24 minutes"),
+    ],
+)
+def test_a_short_host_time_is_told_in_seconds_and_never_as_0_or_1_minutes(minutes, told):
+    assert numbers.host_time(minutes) == told

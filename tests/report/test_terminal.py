@@ -7,7 +7,8 @@ import pytest
 
 from fleetctl.analysis.effective import Difference, Kind
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts
-from fleetctl.report import terminal
+from fleetctl.analysis.verdict import judge
+from fleetctl.report import markdown, terminal
 from fleetctl.report.tables import Table, checks_table
 from fleetctl.trial.classes import OutcomeClass
 
@@ -49,7 +50,7 @@ def test_every_trial_shows_the_line_people_know_and_its_transcripts(measured):
     ]
     places = [told.index(f"trials/{i}") for i in range(4)]
     assert places == sorted(places)
-    assert "      not used because the unit restarted" in lines
+    assert "      not usable because the unit restarted" in lines
 
 
 def test_the_classes_of_each_arm_add_up_to_its_sessions(measured):
@@ -207,3 +208,26 @@ def test_checks_with_much_to_tell_stay_within_the_page(report_of):
 
     assert max(map(len, told.splitlines())) <= 100
     assert all(f"trials/{n:03}-control" in told for n in range(30))
+
+
+@pytest.mark.parametrize("render", [terminal.render, markdown.render], ids=["text", "markdown"])
+def test_arms_that_ran_alike_are_told_to_be_alike(measured, render):
+    unknown, alike = (render(replace(measured, differences=d)) for d in (None, ()))
+
+    told = "changed: nothing; both arms ran alike, so this is an A/A run"
+    assert told in alike
+    assert told not in unknown
+
+
+@pytest.mark.parametrize(
+    ("names", "found"), [("", "nothing"), ("x", "1 thing"), ("xy", "2 things")]
+)
+def test_the_check_of_one_variable_counts_what_differed_and_breaks_no_name(measured, names, found):
+    differences = tuple(Difference(Kind.FLAG, name, "0", "1") for name in names)
+    arms = [measured.judgement.control.counts, measured.judgement.treatment.counts]
+    judgement = judge(*arms, guards=GuardFacts(differences=differences))
+
+    told = terminal.render(replace(measured, judgement=judgement, differences=differences))
+
+    (line,) = [x for x in told.splitlines() if "one thing at most differs" in x]
+    assert line.split("  ")[-1].strip() == found
