@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import secrets
@@ -12,6 +13,7 @@ from fleetctl.agent.deadman import RETRY_S, NotArmed
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.leases import DEADMAN_TIMER, LeaseRecord
 from fleetctl.agent.revert import Manner, OnConflict, revert
+from fleetctl.agent.systemd import SystemctlMissing
 from fleetctl.agent.transactions import OPEN, Transaction
 from fleetctl.errors import ApplyFailed, ExitCode, LeaseHeld
 from fleetctl.transaction.failure import LeaseTaken, with_facts
@@ -47,10 +49,19 @@ def acquire(edges: Edges, request: LeaseRequest) -> tuple[Granted, bool]:
     for record in edges.leases.all():
         if record.lease.id == request.id and not record.claimed:
             return Granted(record.lease, record.armed.kind), False
-        if record.lease.unit == request.unit:
+        if record.lease.unit in _names(edges, request.unit, record.lease.unit):
             raise taken(record)
     _refuse_undecided(edges, request)
     return _armed(edges, request), True
+
+
+def _names(edges: Edges, unit: str, other: str) -> set[str]:
+    """Return every name of a unit, aliases included; looked up only where another one differs."""
+    names = {unit}
+    if unit and other and unit != other:
+        with contextlib.suppress(SystemctlMissing):
+            names.update(edges.systemctl.show(unit, ("Names",)).get("Names", "").split())
+    return names
 
 
 def _armed(edges: Edges, request: LeaseRequest) -> Granted:

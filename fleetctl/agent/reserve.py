@@ -1,4 +1,4 @@
-"""Disk space for the undo, taken before the first change and given back to it."""
+"""Disk space and inodes for the undo, taken before the first change and given back to it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Mapping, Sequence
 
 from fleetctl.transaction.image import FileBefore, FileImage
 from fleetctl.transaction.journal import Change, Opened
-from fleetctl.transaction.step import WriteFile
+from fleetctl.transaction.step import RemoveFile, WriteFile
 
 SLACK_BYTES = 256 * 1024
 
 
 def plan(folder: Path, changes: Sequence[Change]) -> tuple[tuple[str, int], ...]:
-    """Return where to hold how many bytes: one file on each file system that is written to.
+    """Return where to hold how many bytes: a file on each file system that is written to.
+
+    An empty file for each one that the undo makes anew holds its inode, too.
 
     Args:
         folder: of the transaction; takes the reserve of its own file system.
@@ -24,12 +26,20 @@ def plan(folder: Path, changes: Sequence[Change]) -> tuple[tuple[str, int], ...]
     own = folder.parent.stat().st_dev
     sizes: dict[int, int] = {own: SLACK_BYTES}
     places = {own: str(folder / "reserve")}
-    for before in (c.before for c in changes if isinstance(c.before, FileBefore)):
+    empty: list[str] = []
+    for change, before in ((c, c.before) for c in changes if isinstance(c.before, FileBefore)):
         parent = _existing(Path(before.path).parent)
         device = parent.stat().st_dev
-        places.setdefault(device, f"{parent}/.fleetctl-{secrets.token_hex(16)}")
+        places.setdefault(device, _beside(parent))
         sizes[device] = sizes.get(device, SLACK_BYTES) + _undo_bytes(before)
-    return tuple((places[device], size) for device, size in sizes.items())
+        anew = len(before.bytecode) + isinstance(change.step, RemoveFile)
+        empty += [_beside(folder if device == own else parent) for _ in range(anew)]
+    held = [(places[device], size) for device, size in sizes.items()]
+    return (*held, *((path, 0) for path in empty))
+
+
+def _beside(folder: Path) -> str:
+    return f"{folder}/.fleetctl-{secrets.token_hex(16)}"
 
 
 def take(opened: Opened, contents: Mapping[str, bytes]) -> None:
@@ -44,8 +54,9 @@ def take(opened: Opened, contents: Mapping[str, bytes]) -> None:
     for path, size in opened.reserves:
         fd = os.open(path, flags, 0o600)
         try:
-            os.posix_fallocate(fd, 0, size + new_bytes)
-            os.ftruncate(fd, size)
+            if size:
+                os.posix_fallocate(fd, 0, size + new_bytes)
+                os.ftruncate(fd, size)
         finally:
             os.close(fd)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fleetctl.errors import FleetError
 from fleetctl.host.agent_client import new_id
+from fleetctl.transaction.failure import LeaseTaken
 from fleetctl.transaction.step import ReloadUnits, RestartUnit
 from tests.agent.lab_host import UNIT
 
 pytestmark = pytest.mark.lab
 
+FRAGMENT = f"/etc/systemd/system/{UNIT}"
 FOLDER = "/run/systemd/system"
 RESTART = RestartUnit(UNIT, 0.2, 20)
 # one that requires the service, one that is part of that one, one that is bound to it and stopped
@@ -81,6 +85,18 @@ def test_a_unit_that_did_not_run_does_not_run_and_has_not_failed(systemd_host, a
     host.agent.release(lease.id)
 
     assert around() == before
+
+
+def test_an_alias_of_a_unit_is_the_same_unit(systemd_host):
+    host, lease = systemd_host, systemd_host.lease()
+    host.shell(f"ln -s {FRAGMENT} {FOLDER}/decode.service; systemctl daemon-reload")
+    host.agent.acquire(lease)
+    try:
+        with pytest.raises(LeaseTaken, match=UNIT):
+            host.agent.acquire(dataclasses.replace(host.lease(), unit="decode.service"))
+    finally:
+        host.agent.release(lease.id)
+        host.shell(f"rm {FOLDER}/decode.service; systemctl daemon-reload")
 
 
 def test_what_a_start_would_end_is_refused(systemd_host, around):
