@@ -22,7 +22,8 @@ results = typer.Typer(no_args_is_help=True, help="Look at runs: list them, show 
 def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """List the runs, oldest first.
 
-    A run is `finished`, `going on` in another process of this machine, `damaged`, or `unfinished`:
+    A line has the run's id, its state, its kind (experiment, matrix, bisect, minimize, aa), the
+    verdict where there is one, and the name. A run is `finished`, `going on` in another process of this machine, `damaged`, or `unfinished`:
     `fleetctl resume RUN` goes on with it, unless it is one of `fleetctl aa`, which starts anew.
     """
     from fleetctl.cli.boundary import say
@@ -35,7 +36,11 @@ def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None
     if as_json:
         print_json(rows)
         return
-    print_lines(f"{r['run']:<52} {r['state']:<11} {r['verdict']:<13} {r['name']}" for r in rows)
+    width = max((len(row["run"]) for row in rows), default=0)
+    print_lines(
+        f"{r['run']:<{width}} {r['state']:<10} {r['kind']:<10} {r['verdict']:<12} {r['name']}"
+        for r in rows
+    )
 
 
 @results.command("show")
@@ -97,7 +102,13 @@ def _row_or_damage(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     try:
         return _row(run, locked)
     except FleetError as error:
-        return {"run": run.run_id, "state": "damaged", "verdict": "", "name": error.what}
+        return {
+            "run": run.run_id,
+            "state": "damaged",
+            "kind": "",
+            "verdict": "",
+            "name": error.what,
+        }
 
 
 def _row(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
@@ -109,6 +120,7 @@ def _row(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     return {
         "run": run.run_id,
         "state": state,
+        "kind": str(head.get("kind", "")),
         "verdict": str(verdict),
         "name": str(head.get("name", "")),
     }

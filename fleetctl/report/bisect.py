@@ -13,6 +13,7 @@ from fleetctl.analysis.judgement import Judgement, Word
 from fleetctl.errors import ExitCode
 from fleetctl.report.numbers import count, percent, percents, probability, ratio
 from fleetctl.report.sentences import headline as verdict_headline
+from fleetctl.report.sentences import what_next, why
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, section, wrapped
 
@@ -181,6 +182,8 @@ def notes(report: BisectReport) -> list[str]:
         found.append(f"that nothing changed has probability {probability(belief.none)}")
     if report.judgement is not None:
         found.append(f"confirmation, without it: {verdict_headline(report.judgement)}")
+        if report.judgement.word is Word.INVALID:
+            found += [f"why: {told}" for told in why(report.judgement)]
     found += [f"left out: {name}: {why}" for name, why in report.skipped]
     runs = f"{count(report.search_runs, 'run')} to search, {report.confirmation_runs} to confirm"
     return [*found, runs, MONOTONE]
@@ -197,6 +200,8 @@ def next_steps(report: BisectReport) -> list[str]:
             ]
         if report.is_confirmed or report.judgement is None:
             return []
+        if report.judgement.word is Word.INVALID:
+            return what_next(report.judgement)
         return [
             "raise `confirm_runs` and search again: the suspect is likely, its effect is not shown"
         ]
@@ -219,6 +224,12 @@ def render(report: BisectReport) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
+def _verdict(report: BisectReport) -> str:
+    """Return the verdict in one word; what its confirmation did not uphold was not found."""
+    is_open = report.judgement is not None and not report.is_confirmed
+    return "suspect" if is_open and report.end.ending is Ending.FOUND else str(report.end.ending)
+
+
 def as_json(report: BisectReport) -> dict[str, Any]:
     """Return the bisection as plain values, unrounded."""
     culprit = report.end.culprit
@@ -226,7 +237,7 @@ def as_json(report: BisectReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": report.run_id,
         "name": report.name,
-        "verdict": str(report.end.ending),
+        "verdict": _verdict(report),
         "sentence": headline(report),
         "culprit": [] if culprit is None else list(report.step_labels(culprit)),
         "probability": None if culprit is None else report.belief.raised[culprit - 1],

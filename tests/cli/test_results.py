@@ -37,7 +37,10 @@ def test_a_run_that_did_not_finish_is_unfinished_whatever_it_did_last(
 
     list_results(tmp_path, as_json=True)
 
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "unfinished"
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["state"], row["kind"]) == ("unfinished", kind)
+    list_results(tmp_path)
+    assert capsys.readouterr().out.split() == ["r", "unfinished", kind, "n"]
 
 
 def test_a_run_is_going_on_while_a_process_holds_it_and_finished_when_it_says_so(tmp_path, capsys):

@@ -13,6 +13,7 @@ from fleetctl.analysis.bisection_search import (
     rates_by_point,
 )
 from fleetctl.analysis.counts import Run, arm
+from fleetctl.analysis.guards import ArmFacts, GuardFacts
 from fleetctl.analysis.verdict import judge
 from fleetctl.errors import ExitCode
 from fleetctl.report.bisect import BisectReport, as_json, headline, next_steps, render
@@ -42,6 +43,7 @@ def report(runs, end, *, judgement=None, points=(0, 1, 2, 3, 4), labels=LABELS, 
 
 RUNS = [(4, 9, None), (0, 0, None), (2, 0, None), (3, 8, None), (2, 0, None), (3, 9, None)]
 FOUND = End(Ending.FOUND, 3)
+ARMS_OF_A_CONFIRMATION = (("control", [9, 8, 7, 9]), ("treatment", [0, 1, 0, 0]))
 
 
 def verdict(control, treatment):
@@ -70,6 +72,17 @@ def test_a_suspect_whose_confirmation_fails_is_never_called_found(control, treat
 
     assert headline(told).startswith("SUSPECT, NOT CONFIRMED: captured")
     assert told.exit_code is code
+    assert as_json(told)["verdict"] == "suspect"
+
+
+def test_a_confirmation_that_may_not_be_judged_tells_why_and_what_mends_that():
+    control, treatment = (arm(name, bad, [40] * 4) for name, bad in ARMS_OF_A_CONFIRMATION)
+    lost = GuardFacts(ArmFacts(unproven=("trial 3: FLAG is unset",)), ArmFacts(unproven=()))
+
+    told = report(RUNS, FOUND, judgement=judge(control, treatment, guards=lost))
+
+    assert "trial 3: FLAG is unset" in " ".join(render(told).split())
+    assert next_steps(told) == ["repair what failed, then measure both arms again"]
 
 
 def test_a_culprit_between_builds_that_could_not_be_made_is_a_range():
