@@ -23,8 +23,9 @@ def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None
     """List the runs, oldest first.
 
     A line has the run's id, its state, its kind (experiment, matrix, bisect, minimize, aa), the
-    verdict where there is one, and the name. A run is `finished`, `going on` in another process of this machine, `damaged`, or `unfinished`:
-    `fleetctl resume RUN` goes on with it, unless it is one of `fleetctl aa`, which starts anew.
+    verdict where there is one, and the name. A run is `finished`, `going on` in another process of
+    this machine, `damaged`, or `unfinished`: `fleetctl resume RUN` goes on with it, unless it is
+    one of `fleetctl aa`, which starts anew.
     """
     from fleetctl.cli.boundary import say
     from fleetctl.cli.data import print_json, print_lines
