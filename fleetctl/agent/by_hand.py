@@ -6,13 +6,14 @@ import shlex
 from typing import Iterator, Sequence
 
 from fleetctl.agent.state import StateDir
-from fleetctl.transaction.image import Absent, DirectoryBefore, FileBefore
+from fleetctl.transaction.image import Absent, DirectoryBefore, FileBefore, UnitBefore
 from fleetctl.transaction.journal import Change
 from fleetctl.transaction.step import (
     LendDirectory,
     MakeDirectory,
     ReloadUnits,
     RestartUnit,
+    Step,
     describe,
 )
 
@@ -28,13 +29,7 @@ set -eu
 def by_hand(state: StateDir, transaction: str, changes: Sequence[Change]) -> str:
     """Return a shell script that brings back contents, modes, owners and times."""
     files = [line for change in reversed(changes) for line in _lines(state, change)]
-    units = [c.step for c in changes if isinstance(c.step, (ReloadUnits, RestartUnit))]
-    last = [
-        "systemctl daemon-reload"
-        if isinstance(step, ReloadUnits)
-        else f"systemctl restart {step.unit}"
-        for step in units
-    ]
+    last = [line for change in changes for line in _unit_lines(change)]
     lent = [
         f"rm -rf {shlex.quote(change.before.path)}"
         for change in changes
@@ -43,15 +38,35 @@ def by_hand(state: StateDir, transaction: str, changes: Sequence[Change]) -> str
     return HEAD.format(transaction=transaction) + "\n".join([*files, *last, *lent]) + "\n"
 
 
+def _unit_lines(change: Change) -> Iterator[str]:
+    step, before = change.step, change.before
+    if isinstance(step, ReloadUnits):
+        yield "systemctl daemon-reload"
+    if isinstance(step, RestartUnit) and isinstance(before, UnitBefore):
+        unit = shlex.quote(step.unit)
+        if not before.active:
+            yield f"systemctl stop {unit}"
+            yield f"systemctl reset-failed {unit} || true"
+            return
+        yield f"systemctl restart {unit}"
+        if before.stopped_with:
+            yield f"systemctl start {shlex.join(before.stopped_with)}"
+
+
+def _comment(step: Step) -> str:
+    """Return a comment of one line, whatever a path holds."""
+    return "# " + describe(step).replace("\n", "?").replace("\r", "?")
+
+
 def _lines(state: StateDir, change: Change) -> Iterator[str]:
     before = change.before
     if isinstance(change.step, MakeDirectory) and isinstance(before, DirectoryBefore):
         if before.existed:
             return
-        yield f"# {describe(change.step)}"
+        yield _comment(change.step)
         yield f"rmdir {shlex.quote(before.path)} || true"
     if isinstance(before, FileBefore):
-        yield f"# {describe(change.step)}"
+        yield _comment(change.step)
         yield from _file_lines(state, before)
 
 
@@ -61,7 +76,8 @@ def _file_lines(state: StateDir, before: FileBefore) -> Iterator[str]:
         yield f"rm -f {path}"
         return
     kept = shlex.quote(str(state.object_path(image.sha256)))
-    seconds = f"{image.mtime_ns // 1_000_000_000}.{image.mtime_ns % 1_000_000_000:09d}"
+    whole_s, rest_ns = divmod(abs(image.mtime_ns), 1_000_000_000)
+    seconds = f"{'-' if image.mtime_ns < 0 else ''}{whole_s}.{rest_ns:09d}"
     yield f"echo '{image.sha256}  '{kept} | sha256sum -c -"
     yield f"cp -f {kept} {path}"
     yield f"chown {image.uid}:{image.gid} {path}"

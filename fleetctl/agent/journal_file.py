@@ -86,7 +86,8 @@ class JournalFile:
         folder.mkdir(mode=0o700)
         length = opened.journal_bytes
         self._state.write(folder / "journal", first + b"\0" * (length - len(first)))
-        self._state.write(folder / "by-hand.sh", by_hand.encode())
+        # a path on the host may hold bytes that are no UTF-8
+        self._state.write(folder / "by-hand.sh", by_hand.encode(errors="surrogateescape"))
         sync_directory(folder)
         folder.rename(self.folder)
         sync_directory(self.folder.parent)

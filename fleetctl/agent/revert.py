@@ -188,7 +188,8 @@ def _finish(edges: Edges, file: JournalFile, manner: Manner, tally: _Tally) -> R
     problem = file.folder / "problem"
     if tally.problems:
         with contextlib.suppress(OSError):  # a full disk is a problem that has been told already
-            edges.state.write(problem, "\n".join(tally.problems).encode())
+            text = "\n".join(tally.problems)
+            edges.state.write(problem, text.encode(errors="surrogateescape"))
         return tally.restored(file.transaction, over=False)
     if problem.exists():
         problem.unlink()
