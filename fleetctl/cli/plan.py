@@ -64,6 +64,7 @@ def _plan_experiment(
     *,
     as_json: bool,
 ) -> None:
+    from fleetctl.cli.plan_warnings import warnings_of
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.report import power as power_report
     from fleetctl.store.history import History
@@ -86,11 +87,14 @@ def _plan_experiment(
         reached(outside, fleet, asked.job.target) as hosts,
     ):
         plans = plan_all(outside, fleet, sites_of(hosts), asked.job)
+        warnings = warnings_of(plans, hosts)
     if as_json:
         sites = [found.to_json() for found in plans]
-        print_json({"sites": sites, "power": power_report.as_json(power)})
+        power_json = power_report.as_json(power)
+        print_json({"sites": sites, "power": power_json, "warnings": warnings})
     else:
-        print_lines(render(plans))
+        told = [f"warning: {line}" for line in warnings]
+        print_lines([*(["", *told] if told else []), *render(plans)])
 
 
 def _plan_matrix(
