@@ -10,8 +10,8 @@ from fleetctl.transaction.journal import State
 
 if TYPE_CHECKING:  # these bring SSH with them, and --help has to stay quick
     from fleetctl.transaction.snapshot import Status
-    from fleetctl.workflow.prepare import HostPlan, SitePlan
     from fleetctl.workflow.edges import Reached
+    from fleetctl.workflow.prepare import HostPlan, SitePlan
 
 _AT_ONCE = 16
 
