@@ -154,13 +154,19 @@ def _spell(value: object, kind: str) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
+_READ_BY = {
+    "duration_s": "duration",
+    "lease_s": "duration",
+    "share": "share",
+    "only_false": "`false`",
+}
+
+
 def _type(annotation: object, metadata: Sequence[object]) -> str:
     """Return a type in the words of TOML's users."""
     for found in (*metadata, *getattr(annotation, "__metadata__", ())):
         if isinstance(found, BeforeValidator):
-            return {"duration_s": "duration", "lease_s": "duration", "share": "share"}[
-                found.func.__name__
-            ]
+            return _READ_BY[found.func.__name__]
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(inner[0], inner[1:])

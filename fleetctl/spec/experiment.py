@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from fleetctl.spec.quantities import Duration, Lease, Share, SystemText, open_share
 from fleetctl.spec.ready import Ready
@@ -61,7 +62,15 @@ class Patch(Value):
         return self.module or self.path or ""
 
 
-Flags = dict[str, str | Literal[False]]
+def only_false(value: object) -> object:
+    """Return a false as it is, for flags that are unset; raise for everything else."""
+    if value is not False:  # 0 equals False, and would unset the flag that it was to set
+        raise PydanticCustomError("literal_error", "Input should be false")
+    return value
+
+
+Unset = Annotated[Literal[False], BeforeValidator(only_false)]
+Flags = dict[str, str | Unset]
 
 
 def checked_flags(flags: Flags) -> Flags:

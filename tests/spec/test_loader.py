@@ -56,6 +56,17 @@ def test_a_minimal_spec_has_the_story_s_defaults(tmp_path):
         ("lease = 60\n", None, "lease"),
         ('[env]\n"BAD-NAME" = "1"\n', 4, "can't be the name of an environment variable"),
         ("[env]\nA = 1\n", 5, '`env.A` is a number, and flags are texts: write it in quotes, "1"'),
+        ("[env]\nA = 0\n", 5, '`env.A` is a number, and flags are texts: write it in quotes, "0"'),
+        (
+            "[env]\nA = 0.0\n",
+            5,
+            '`env.A` is a number, and flags are texts: write it in quotes, "0.0"',
+        ),
+        (
+            "[control.env]\nA = 0\n",
+            5,
+            '`control.env.A` is a number, and flags are texts: write it in quotes, "0"',
+        ),
         ("[env]\nA = 1.5\n", 5, 'in quotes, "1.5"'),
         ("[env]\nA = true\n", 5, 'such as "1" or "true", in quotes'),
         ("[env]\nA = []\n", 5, "write it in quotes, or false to unset it"),

@@ -35,7 +35,7 @@ model = "m"
 # what pydantic says of Python's types, none of which stands in a TOML file
 PYTHON = ("tuple", "instance of", "dictionary", "valid string", "valid integer", "valid boolean")
 PYDANTIC = ("discriminator", "expected tags", "should match pattern", "after validation")
-LITERALS = ("3", "3.5", "true", '"x y"', "[]", "[1]", "{}", "[{}]", "2026-01-02")
+LITERALS = ("3", "3.5", "0", "0.0", "true", '"x y"', "[]", "[1]", "{}", "[{}]", "2026-01-02")
 
 
 def refusal(tmp_path, text, load=load_experiment):
