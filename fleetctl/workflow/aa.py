@@ -11,6 +11,7 @@ from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.experiment import Asked
 from fleetctl.workflow.facts import arm_counts, minutes_per_run, undisturbed
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
+from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.reach import reached
 from fleetctl.workflow.site import sites_of
 
@@ -22,6 +23,7 @@ def run_aa(edges: Edges, inventory: Inventory, asked: Asked, *, runs: int) -> Me
         FleetError: with the exit code that tells the state of the hosts.
     """
     job = replace(asked.job, kind="aa", arms=(asked.arms.control,))
+    check_startable(job.workload)
     with reached(edges, inventory, job.target) as hosts:
         plans = plan_all(edges, inventory, sites_of(hosts), job)
         folder = open_folder(edges, job, plans)

@@ -19,6 +19,7 @@ from fleetctl.workflow.bisect_loop import S, Searching
 from fleetctl.workflow.bisect_series import Content
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.matrix_run import settle
 from fleetctl.workflow.reach import reach
@@ -169,6 +170,7 @@ def opened(
         folder = unfinished(edges.runs, job)
         edges.talk.say(f"resuming {folder.run_id}: {folder.path}")
     else:
+        check_startable(job.workload)
         log_in(edges, inventory, named_sites(inventory, job.target)[0])
         folder = _new_folder(edges, job)
     with folder.claimed():
@@ -176,6 +178,7 @@ def opened(
         site = _site(edges, inventory, job.target, folder)
         if resume:
             settle(edges, inventory, folder, site)
+            check_startable(job.workload)
             done = len(SearchLog(folder).answers())
             folder.record(edges.clock.now_s(), "resumed", answers=done)
             edges.talk.say(f"measured already: {count(done, 'run')}")

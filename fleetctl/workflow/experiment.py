@@ -18,6 +18,7 @@ from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
 from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
+from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.job import Job, job_of
 from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.reach import reached
@@ -73,6 +74,7 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
         FleetError: with the exit code that tells the state of the hosts.
     """
     job = asked.job
+    check_startable(job.workload)
     with reached(edges, inventory, job.target) as hosts:
         plans = plan_all(edges, inventory, sites_of(hosts), job)
         folder = open_folder(edges, job, plans)
@@ -144,6 +146,7 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
     with reached(edges, inventory, asked.job.target) as hosts:
         for host in hosts:
             settle_host(edges, folder, host)
+        check_startable(asked.job.workload)
         plans = plan_all(edges, inventory, sites_of(hosts), asked.job)
         dealt = deal_runs(plans, asked)
         looks = _looks_at(edges, folder, asked, dealt)

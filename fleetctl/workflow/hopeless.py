@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.errors import InputError
+from fleetctl.spec.experiment import CommandSpec, Workload
 from fleetctl.workflow.facts import TrialFacts
 
 # what a shell, `env` and `nice` end with where there is no such program, or it may not be
 # executed; and a shell, Python and most programs where script or arguments are not what they take
 _CANT_RUN = (127, 126, 2)
+
+
+def check_startable(workload: Workload) -> None:
+    """Look for a workload's program on this machine before any host is changed for it.
+
+    Raises:
+        InputError: it can't be started.
+    """
+    if not isinstance(workload, CommandSpec) or shutil.which(workload.argv[0]) is not None:
+        return
+    program = workload.argv[0]
+    where = "there is no such file that can be executed" if "/" in program else "it is not on PATH"
+    raise InputError(
+        f"the workload's program can't be started: {program}",
+        why=where,
+        next_step="check argv in [workload]; no shell is involved",
+    )
 
 
 def is_hopeless(tries: Sequence[TrialFacts]) -> bool:

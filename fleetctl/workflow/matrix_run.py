@@ -16,6 +16,7 @@ from fleetctl.workflow.campaign import Campaign, CampaignEnd
 from fleetctl.workflow.campaign_site import planned, reached_site
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import open_folder
+from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.matrix import AskedMatrix, cell_runs, read_matrix, refuse_equal_on_host
 from fleetctl.workflow.prepare import SitePlan
 from fleetctl.workflow.settling import settle_host
@@ -92,6 +93,7 @@ def run_matrix(
     Raises:
         FleetError: nothing could be started; later errors are in what is returned.
     """
+    check_programs(asked)
     looked = look_at_sites(edges, inventory, asked)
     folder = open_folder(edges, asked.job, looked.plans)
     runs = cell_runs(asked, inventory)
@@ -141,6 +143,7 @@ def resume_matrix(
         sites = named_sites(inventory, asked.job.target)
         for site in sites:
             settle(edges, inventory, folder, site)
+        check_programs(asked)
         # a host that broke meanwhile is set aside, and the others go on
         patient = (HostError, LeaseHeld, DriftError)
         looked = look_at_sites(edges, inventory, asked, passed_over=patient)
@@ -148,6 +151,16 @@ def resume_matrix(
         folder.record(edges.clock.now_s(), "resumed", reused=len(reused), runs=len(runs))
         campaign = Campaign(edges, inventory, folder, asked, queue, looked.sites, fails_fast)
         return asked, campaign.run(reused)
+
+
+def check_programs(asked: AskedMatrix) -> None:
+    """Look for the programs of all cells on this machine before any host is changed for them.
+
+    Raises:
+        InputError: one can't be started.
+    """
+    for cell in asked.cells:
+        check_startable(cell.workload)
 
 
 def own_spec(folder: RunFolder) -> Path:

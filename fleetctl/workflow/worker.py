@@ -19,6 +19,7 @@ from fleetctl.workflow.campaign_worker import SiteWorker, Surroundings
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.hopeless import Tries
 from fleetctl.workflow.matrix import AskedMatrix, read_matrix
+from fleetctl.workflow.matrix_run import check_programs
 from fleetctl.workflow.site import NamedSite, named_sites
 from fleetctl.workflow.telling import gravest_of
 from fleetctl.workflow.worker_courier import Courier, fetch_campaign
@@ -134,6 +135,7 @@ class Worker:
         folder, spec = fetch_campaign(content, found, self.root)
         asked = read_matrix(spec)
         named_sites(self.inventory, asked.job.target)
+        check_programs(asked)
         queue = self.joined.campaign(found.campaign)
         self.edges.talk.say(f"campaign {found.campaign}: {asked.job.purpose}")
         courier = Courier(queue, content, folder, self.edges.clock, self.joined.name)

@@ -17,7 +17,7 @@ JOB = Job(
     purpose="p",
     target="a",
     arms=(),
-    workload=CommandSpec(kind="command", argv=("x",)),
+    workload=CommandSpec(kind="command", argv=("true",)),
     trials=Trials(),
     ready=Ready(),
     lease_s=60.0,
