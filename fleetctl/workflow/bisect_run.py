@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -19,6 +19,7 @@ from fleetctl.workflow.bisect_loop import S, Searching
 from fleetctl.workflow.bisect_series import Content
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges
+from fleetctl.workflow.held import refuse_held
 from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.matrix_run import settle
@@ -160,10 +161,12 @@ def opened(
     """Yield the folder of a search and its site: new ones, or those of the one to go on with.
 
     The folder is claimed meanwhile: a second controller is refused. A new one is made when every
-    host of the site has let us in: what was never begun leaves no folder.
+    host of the site has let us in and is free: what was never begun leaves no folder, which
+    `latest` would find instead of the run that goes on.
 
     Raises:
         InputError: there is no unfinished search of this very spec, or it goes on elsewhere.
+        LeaseHeld: somebody works on a host.
         HostError: a host can't be reached, or what a killed controller left can't be looked at.
     """
     if resume:
@@ -171,7 +174,7 @@ def opened(
         edges.talk.say(f"resuming {folder.run_id}: {folder.path}")
     else:
         check_startable(job.workload)
-        log_in(edges, inventory, named_sites(inventory, job.target)[0])
+        ask_for(edges, inventory, named_sites(inventory, job.target)[0])
         folder = _new_folder(edges, job)
     with folder.claimed():
         SearchLog(folder).begin(digest_of_job(job))
@@ -185,14 +188,17 @@ def opened(
         yield folder, site
 
 
-def log_in(edges: Edges, inventory: Inventory, site: NamedSite) -> None:
-    """Connect to every host of a site, and leave.
+def ask_for(edges: Edges, inventory: Inventory, site: NamedSite) -> None:
+    """Connect to every host of a site, see whether it is free, and leave.
 
     Raises:
         HostError: one can't be reached.
+        LeaseHeld: one is not free.
     """
     for name in site.hosts:
-        reach(edges, name, inventory.hosts[name]).transport.close()
+        host = reach(edges, name, inventory.hosts[name])
+        with closing(host.transport):
+            refuse_held(host, host.agent.status())
 
 
 def unfinished(runs: Path, job: Job) -> RunFolder:

@@ -22,6 +22,7 @@ from fleetctl.errors import (
 from fleetctl.store import run_folder, search_log
 from fleetctl.store.run_folder import list_runs
 from fleetctl.store.search_log import SearchLog
+from fleetctl.transaction.lease import Lease
 from fleetctl.workflow import bisect_loop, bisect_run
 from fleetctl.workflow.bisect_run import Outside, run_search
 from tests.workflow.matrices import fleet
@@ -77,7 +78,7 @@ def search(tmp_path, monkeypatch, disk):
     ground = SimpleNamespace(of=lambda _: SimpleNamespace(add=lambda _: None))
     monkeypatch.setattr(bisect_loop, "Ground", ground)
     monkeypatch.setattr(bisect_run, "settle", lambda *_: None)
-    site.connect = Door()
+    site.connect, site.leases = Door(), ()
     jit, salts = SimpleNamespace(share=False), itertools.count()
     edges = SimpleNamespace(
         clock=SimpleNamespace(now_s=lambda: 0.0),
@@ -86,7 +87,7 @@ def search(tmp_path, monkeypatch, disk):
         salt=lambda: f"{next(salts):04x}",
         talk=SimpleNamespace(say=lambda _: None),
         connect=lambda name, _: site.connect(name),
-        agent=lambda *_: None,
+        agent=lambda *_: SimpleNamespace(status=lambda: SimpleNamespace(leases=site.leases)),
     )
     job = replace(JOB, target="fleet", files={"b.toml": b""})
 
@@ -184,6 +185,18 @@ def test_a_search_whose_host_lets_nobody_in_leaves_no_run_folder(search, tmp_pat
 
     assert (type(told.value), told.value.exit_code) == (kind, ExitCode.REFUSED)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_whose_host_is_held_leaves_no_run_folder_that_latest_would_find(search, tmp_path):
+    lease = Lease("l1", "run-7", "bob@lab", "e", "d.service", since_s=0.0, until_s=60.0)
+    search.site.leases = (SimpleNamespace(lease=lease, expires_in_s=30.0),)
+
+    with pytest.raises(LeaseHeld, match="is held by bob@lab") as told:
+        search()
+
+    assert told.value.exit_code is ExitCode.REFUSED
+    assert list(tmp_path.iterdir()) == []
+    assert search.site.connect.inside == []
 
 
 def test_a_search_of_a_target_that_nothing_has_leaves_no_run_folder(search, tmp_path):
