@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from fleetctl.errors import EditRefused
+from fleetctl.spec.limits import MOST_ARGUMENT_BYTES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_MOST_BYTES = 131_071  # Linux MAX_ARG_STRLEN is 131072 with the final NUL
 _OWNED_BY_SHELL = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
 _COMPUTED_BY_SHELL = frozenset(
     {"RANDOM", "SRANDOM", "SECONDS", "LINENO", "BASHPID", "EPOCHSECONDS", "EPOCHREALTIME", "SHLVL"}
@@ -74,8 +74,10 @@ def _check_value(name: str, value: str) -> None:
         problem = "it holds a NUL"
     elif any("\ud800" <= c <= "\udfff" for c in value):
         problem = "it can't be encoded as UTF-8"
-    elif len(name) + 1 + len(value.encode()) > _MOST_BYTES:
-        problem = f"NAME=VALUE is longer than {_MOST_BYTES} bytes, the most that Linux passes on"
+    elif len(name) + 1 + len(value.encode()) > MOST_ARGUMENT_BYTES:
+        problem = (
+            f"NAME=VALUE is longer than {MOST_ARGUMENT_BYTES} bytes, the most that Linux passes on"
+        )
     if problem:
         raise EditRefused(
             f"no process can be given this value of {name}",

@@ -10,11 +10,23 @@ from functools import reduce
 from fleetctl.environment.quoting import Inside
 from fleetctl.environment.shell.build import parse
 from fleetctl.environment.shell.command_line import Payload
-from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, State, Variable, Write
+from fleetctl.environment.shell.dataflow import (
+    HOLE,
+    NO_VARIABLE,
+    SHELL_GIVES,
+    State,
+    Variable,
+    inherited,
+    may_be_given,
+)
 from fleetctl.environment.shell.interpret import Interpreter
 from fleetctl.environment.shell.machine import Machine, TooEntangled
 from fleetctl.environment.shell.observation import Library, NoFiles, Observation, Reading
-from fleetctl.environment.shell.own_program import interpreter_of
+from fleetctl.environment.shell.own_program import (
+    begin,
+    interpreter_of,
+    options_of,
+)
 from fleetctl.environment.shell.parser import Parser
 from fleetctl.environment.shell.tree import Script, text_of
 from fleetctl.errors import EditRefused
@@ -29,6 +41,7 @@ class Caller:
         complete: there are no others but those that systemd gives; else any other may be set.
         absent: names that are surely not set.
         program: $0, "" where it is the script's full path.
+        options: letters of its shell's options, None where the script's first line has them.
         directory: the working directory, "" where unknown.
         arguments: the positional parameters, None where they are unknown.
     """
@@ -39,17 +52,24 @@ class Caller:
     arguments: tuple[str, ...] | None = None
     absent: frozenset[str] = frozenset()
     program: str = ""
+    options: str | None = None
 
 
 MANAGER_GIVES = frozenset(
     {"PATH", "LANG", "USER", "LOGNAME", "HOME", "SHELL", "TERM", "INVOCATION_ID", "JOURNAL_STREAM"}
     | {"SYSTEMD_EXEC_PID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "MAINPID", "PIDFILE"}
+    | SHELL_GIVES
     | {"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "CREDENTIALS_DIRECTORY", "MANAGERPID"}
-    | {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY", "SHLVL"}
+    | {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY"}
     | {"CONFIGURATION_DIRECTORY", "XDG_RUNTIME_DIR", "MEMORY_PRESSURE_WATCH", "LANGUAGE"}
+    | {"MEMORY_PRESSURE_WRITE", "FDSTORE", "DEBUG_INVOCATION", "REMOTE_ADDR", "REMOTE_PORT"}
+    | {"TRIGGER_UNIT", "TRIGGER_PATH", "TRIGGER_TIMER_REALTIME_USEC"}
+    | {"TRIGGER_TIMER_MONOTONIC_USEC"}
     | {f"LC_{n}" for n in ("ALL", "CTYPE", "MESSAGES", "NUMERIC", "TIME", "COLLATE", "MONETARY")}
+    | {f"LC_{n}" for n in ("PAPER", "NAME", "ADDRESS", "TELEPHONE", "MEASUREMENT")}
+    | {"LC_IDENTIFICATION"}
 )
-"""Variables that systemd may give a service beside those of its unit.
+"""Variables that systemd, or the shell of a script, may give beside those of the unit.
 
 Source: systemd.exec(5), "Environment Variables in Spawned Processes".
 """
@@ -168,7 +188,7 @@ def _analysed(
         may_be_posix=b"posix" in content.lower(),
     )
     machine.define_functions(machine.reading)
-    end = machine.run_sourced(script.body, _initial(caller, content))
+    end = machine.run_list(script.body, _initial(caller, content))
     return Analysis(
         script=script,
         launches=_launches(machine),
@@ -184,34 +204,21 @@ def _analysed(
 
 
 def _initial(caller: Caller, content: bytes) -> State:
-    options = re.match(rb"#!\s*\S*sh((?:\s+-\w+)*)\s*$", content.split(b"\n", 1)[0])
-    fallback = (
-        NO_VARIABLE
-        if caller.complete
-        else Variable(HOLE, exported=None, writers=frozenset({_inherited("", HOLE)}))
-    )
-    return State(
+    fallback = NO_VARIABLE if caller.complete else may_be_given("")
+    state = State(
         variables={
             **{name: may_be_given(name) for name in MANAGER_GIVES - caller.absent},
             **{
-                name: Variable(value, exported=True, writers=frozenset({_inherited(name, value)}))
+                name: Variable(value, exported=True, writers=frozenset({inherited(name, value)}))
                 for name, value in caller.variables.items()
             },
         },
         fallback=fallback,
         directory=caller.directory or HOLE,
         arguments=caller.arguments,
-        export_all=options is not None and b"a" in options[1],
     )
-
-
-def may_be_given(name: str) -> Variable:
-    """Return a variable of which only its name is known."""
-    return Variable(HOLE, exported=None, writers=frozenset({_inherited(name, HOLE)}))
-
-
-def _inherited(name: str, text: str) -> Write:
-    return Write(name, Means.INHERITED, "the caller", "", 0, 0, text)
+    begin(state, options_of(content) if caller.options is None else caller.options)
+    return state
 
 
 def _launches(machine: Machine) -> tuple[Launch, ...]:

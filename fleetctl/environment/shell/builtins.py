@@ -154,7 +154,8 @@ def _declare_name(machine: Machine, name: str, offset: int, options: Options, st
         old = state.get(name)
         state.put(name, Variable(HOLE, old.exported, frozenset({write}), old.earlier))
     if options.arrays:
-        state.mark(name, attributes={"array"})
+        old = state.get(name)  # what it held becomes an element, and no child ever sees one
+        state.put(name, replace(old, value=HOLE, attributes=old.attributes | {"array"}))
     _finish(name, options, state)
 
 
@@ -341,6 +342,9 @@ BUILTINS: dict[str, _Builtin] = {
     ),
     **dict.fromkeys(("activate", "deactivate", "workon"), _forgetting),
 }
+
+MOVING = frozenset({"cd", "pushd", "popd"})
+"""Builtins that change the working directory, where they succeed."""
 
 DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
 _NEVER_ALIASES = DECLARATIONS | frozenset(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fleetctl.environment.shell.dataflow import Means
+from fleetctl.environment.shell.dataflow import HOLE, Means
+from fleetctl.environment.shell.tree import Substitution
 from fleetctl.environment.shell.words import Field
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL | re.ASCII)
@@ -50,8 +51,11 @@ class CommandLine:
         filed: a file of variables is read, which assignments in the command override.
         barrier: why nothing that the shell sets arrives; "" where it does.
         crossable: an assignment in the command itself arrives nevertheless.
-    altered: names that a program on the way may set itself.
-    imaged: it starts in a container, whose image has variables of its own.
+        altered: names that a program on the way may set itself.
+        imaged: it starts in a container, whose image has variables of its own.
+        prefixed: an expansion that can't be told stands before the program: it may be `env A=1`.
+        shell_options: letters of the options of the shell that reads the script, None where
+            the script's first line has them.
         kept: names that pass the barrier as the shell has them.
         argument_places: offsets at which one more assignment may be inserted as an argument.
         argument_form: `%s`, or `-e %s` for a container.
@@ -70,6 +74,8 @@ class CommandLine:
     kept: frozenset[str] = frozenset()
     altered: frozenset[str] = frozenset()
     imaged: bool = False
+    prefixed: bool = False
+    shell_options: str | None = None
     argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
 
@@ -98,6 +104,8 @@ class Reader:
     kept: set[str] = field(default_factory=set)
     altered: set[str] = field(default_factory=set)
     imaged: bool = False
+    prefixed: bool = False
+    shell_options: str | None = None
     argument_places: tuple[int, ...] = ()
     argument_form: str = "%s"
     command_at: int = 0
@@ -120,6 +128,8 @@ class Reader:
             kept=frozenset(self.kept),
             altered=frozenset(self.altered),
             imaged=self.imaged,
+            prefixed=self.prefixed,
+            shell_options=self.shell_options,
             argument_places=self.argument_places,
             argument_form=self.argument_form,
         )
@@ -151,6 +161,20 @@ class Reader:
         if position < len(self.fields):
             self.argument_places += (self.fields[position].word.start,)
             self.argument_form = form
+
+    def note_expansion(self, position: int) -> None:
+        """A word may be any number of words; behind an option it is the option's value."""
+        parts = self.fields[position].word.parts
+        output = len(parts) == 1 and isinstance(parts[0], Substitution)
+        several = self.fields[position].rest or (output and self.at(position) == HOLE)
+        valued = position > 0 and self.option(position - 1) != ""
+        if several and not valued and not self.runs(position):
+            self.prefixed = True
+
+    def runs(self, position: int) -> bool:
+        """Say whether a word that can't be told is the program: `"$PY" -m …`, `$(…) serve`."""
+        following = self.at(position + 1)
+        return following.startswith("-") or following == "serve" or following.endswith(".py")
 
     def option(self, position: int) -> str:
         """Return the word where it is an option, else ""."""

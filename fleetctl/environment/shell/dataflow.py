@@ -113,6 +113,18 @@ class Variable:
 
 NO_VARIABLE = Variable(None, exported=False, writers=frozenset())
 """A variable that surely does not exist."""
+SHELL_GIVES = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+"""Variables that every shell exports of its own accord."""
+
+
+def inherited(name: str, text: str) -> Write:
+    """Return the write of a value that was there from the start."""
+    return Write(name, Means.INHERITED, "the caller", "", 0, 0, text)
+
+
+def may_be_given(name: str) -> Variable:
+    """Return a variable of which only its name is known."""
+    return Variable(HOLE, exported=None, writers=frozenset({inherited(name, HOLE)}))
 
 
 @dataclass(frozen=True)
@@ -268,6 +280,20 @@ class State:
         for name, variable in self.variables.items():
             if "readonly" not in variable.attributes:
                 self.variables[name] = _clouded(variable, name, how, line, path)
+
+
+def join(*states: State | None) -> State | None:
+    """Join the ways that exist."""
+    joined: State | None = None
+    for state in states:
+        if state is not None and state is not joined:
+            joined = state if joined is None else joined.join(state)
+    return joined
+
+
+def copied(state: State | None) -> State | None:
+    """Return a copy, where there is something to copy."""
+    return None if state is None else state.copy()
 
 
 def _clouded(variable: Variable, name: str, how: str, line: int, path: str) -> Variable:

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.environment.shell.dataflow import State
+from fleetctl.environment.shell.dataflow import State, copied, join
 from fleetctl.environment.shell.machine import Defined, Machine, TooEntangled
 from fleetctl.environment.shell.simple import Ways
 from fleetctl.environment.shell.tree import Group, Statement
@@ -30,20 +30,6 @@ class _Call:
     entry: State
     again: list[State] = field(default_factory=list)
     returned: State | None = None
-
-
-def join(*states: State | None) -> State | None:
-    """Join the ways that exist."""
-    joined: State | None = None
-    for state in states:
-        if state is not None and state is not joined:
-            joined = state if joined is None else joined.join(state)
-    return joined
-
-
-def copied(state: State | None) -> State | None:
-    """Return a copy, where there is something to copy."""
-    return None if state is None else state.copy()
 
 
 @dataclass

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fleetctl.environment.shell.builtins import ONLY_BASH, declaration
-from fleetctl.environment.shell.dataflow import HOLE, State
-from fleetctl.environment.shell.functions import MOST_ROUNDS, FunctionCalls, Loop, copied, join
+from fleetctl.environment.shell.builtins import MOVING, ONLY_BASH, declaration
+from fleetctl.environment.shell.dataflow import HOLE, State, copied, join
+from fleetctl.environment.shell.functions import MOST_ROUNDS, FunctionCalls, Loop
 from fleetctl.environment.shell.machine import TooEntangled
 from fleetctl.environment.shell.observation import Place
 from fleetctl.environment.shell.rewritten import note_redirects
@@ -43,6 +43,20 @@ def _matches_all(pattern: Word) -> bool:
     return [p.text for p in pattern.parts if isinstance(p, Literal)] == ["*"]
 
 
+def _in_child(returns: list[list[State]]) -> list[list[State]]:
+    """Return where a `return` in a child process leads: to its end, where there is one at all."""
+    return [[]] if returns else []
+
+
+def _moves(statement: Statement) -> bool:
+    """Say whether it is a bare `cd`: the script goes on as if that always succeeded."""
+    command = statement.command
+    words = command.words if isinstance(command, Simple) else ()
+    first = words[0].parts if words else ()
+    plain = len(first) == 1 and isinstance(first[0], Literal)
+    return plain and isinstance(first[0], Literal) and first[0].text in MOVING
+
+
 @dataclass
 class Interpreter(FunctionCalls):
     """The analysis of one script."""
@@ -60,7 +74,7 @@ class Interpreter(FunctionCalls):
     def run_apart(self, body: Sequence[Statement], state: State) -> State | None:
         """Interpret statements in a process of their own: no jump gets out of it."""
         loops, returns = self.loops, self.returns
-        self.loops, self.returns = [], []
+        self.loops, self.returns = [], _in_child(returns)
         try:
             return self._list(body, state, first=False)
         finally:
@@ -71,7 +85,8 @@ class Interpreter(FunctionCalls):
         for number, statement in enumerate(body):
             if current is None:
                 break
-            current = join(*self._placed(statement, current, first=first and number == 0))
+            ways = self._placed(statement, current, first=first and number == 0)
+            current = ways[0] if _moves(statement) else join(*ways)
         return current
 
     def _placed(self, statement: Statement, state: State, *, first: bool) -> Ways:
@@ -122,7 +137,7 @@ class Interpreter(FunctionCalls):
 
     def _apart(self, action: Callable[[], object]) -> None:
         loops, returns = self.loops, self.returns
-        self.loops, self.returns = [], []
+        self.loops, self.returns = [], _in_child(returns)
         try:
             action()
         except Jump as jump:
@@ -139,6 +154,8 @@ class Interpreter(FunctionCalls):
             target.append(jump.state)
         elif jump.kind in ("break", "continue"):
             return jump.state, jump.state
+        elif jump.kind == "return":
+            return None, jump.state  # outside functions and sourced files it fails
         return None, None
 
     def _command(self, statement: Statement, state: State) -> Ways:

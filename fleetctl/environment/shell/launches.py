@@ -33,6 +33,7 @@ def read_command(fields: Sequence[Field]) -> CommandLine | None:
             return None
         if is_server(reader.fields, position):
             return reader.result(Payload.SERVER)
+        reader.note_expansion(position)
         position = step(reader, program, position)
         if reader.payload is not None:
             return reader.result(reader.payload)

@@ -23,6 +23,7 @@ from fleetctl.environment.shell.definitions import functions_in
 from fleetctl.environment.shell.observation import Library, Observation, Place, Reading
 from fleetctl.environment.shell.parser import Parser, ScriptRejected
 from fleetctl.environment.shell.purity import loses_nothing
+from fleetctl.environment.shell.scope import MachineScope, is_below
 from fleetctl.environment.shell.tree import (
     Arithmetic,
     Assignment,
@@ -36,22 +37,10 @@ from fleetctl.environment.shell.tree import (
     Word,
     bytes_of,
 )
-from fleetctl.environment.shell.words import DEFAULT_SEPARATORS, Field, value_of
+from fleetctl.environment.shell.words import Field, value_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-ALWAYS_OWN = frozenset(
-    {"UID", "EUID", "PPID", "BASHPID", "LINENO", "RANDOM", "SRANDOM", "SECONDS", "IFS", "OPTIND"}
-    | {"EPOCHSECONDS", "EPOCHREALTIME", "BASH", "BASH_VERSION", "BASHOPTS", "SHELLOPTS", "SHLVL"}
-    | {"FUNCNAME", "BASH_COMMAND", "BASH_SUBSHELL", "_", "GROUPS", "REPLY", "DIRSTACK"}
-)
-"""Variables that the shell gives values of its own, whatever it was started with."""
-OWN_WHERE_UNSET = frozenset(
-    {"HOME", "PATH", "SHELL", "TERM", "HOSTNAME", "HOSTTYPE", "OSTYPE", "MACHTYPE", "PS1", "PS2"}
-    | {"PS4", "OPTERR", "HISTFILE", "HISTSIZE", "COLUMNS", "LINES", "OLDPWD", "BASH_ARGV0"}
-)
-"""Variables that the shell gives a value where nobody else does."""
 _MOST_STEPS = 60_000
-_NOT_WRITTEN = frozenset({Means.INHERITED, Means.UNKNOWN})
 
 
 class TooEntangled(Exception):
@@ -60,10 +49,15 @@ class TooEntangled(Exception):
 
 @dataclass(frozen=True)
 class Defined:
-    """A function and the text it stands in."""
+    """A function and the text it stands in.
+
+    Attributes:
+        sure: whoever reads the text comes by the definition: it stands in no branch or subshell.
+    """
 
     function: Function
     reading: Reading
+    sure: bool
 
 
 @dataclass
@@ -139,6 +133,13 @@ class Machine(abc.ABC):
         finally:
             self.reading = before
 
+    def is_there(self, directory: str) -> bool:
+        """Say whether a directory surely exists: something is known to lie in it."""
+        known = (self.path, f"{self.begun_in}/")
+        return HOLE not in directory and (
+            any(is_below(path, directory) for path in known) or self.library.has(directory)
+        )
+
     def open_text(
         self,
         content: bytes,
@@ -168,10 +169,11 @@ class Machine(abc.ABC):
 
     def define_functions(self, reading: Reading) -> None:
         """Collect the functions that a text defines, wherever it does."""
+        plain = [statement.command for statement in reading.script.body]
         for function in functions_in(reading.script.body):
             known = self.functions.setdefault(function.name, [])
             if not any(each.function == function for each in known):
-                known.append(Defined(function, reading))
+                known.append(Defined(function, reading, any(function is each for each in plain)))
 
     # ---- writes
 
@@ -332,67 +334,3 @@ class Machine(abc.ABC):
             state.assign(part.name, write)
         elif not value.strip(HOLE):
             state.may_assign(part.name, write)
-
-
-def _is_below(path: str, directory: str) -> bool:
-    return path.startswith(directory.rstrip("/") + "/")
-
-
-@dataclass(frozen=True)
-class MachineScope:
-    """The scope of words at one moment."""
-
-    machine: Machine
-    state: State
-
-    def value_of(self, name: str) -> str | None:
-        """Return a variable's value; what the shell gives itself is not known."""
-        variable = self.state.get(name)
-        own = (
-            name in ALWAYS_OWN
-            or name in self.machine.asynchronous
-            or (name in OWN_WHERE_UNSET and variable.value is None)
-        )
-        return HOLE if own or "array" in variable.attributes else variable.value
-
-    def separators(self) -> str | None:
-        """Return IFS: it is never inherited, and code that nobody sees rarely leaves it changed."""
-        variable = self.state.get("IFS")
-        untouched = {write.means for write in variable.writers} <= _NOT_WRITTEN
-        value = DEFAULT_SEPARATORS if untouched or variable.value is None else variable.value
-        return None if HOLE in value else value
-
-    def hints_of(self, name: str) -> tuple[str, ...]:
-        """Return the texts a variable was given."""
-        writers = sorted(self.state.get(name).writers, key=lambda w: (w.path, w.line, w.offset))
-        texts = [write.text for write in writers if write.text and write.text.strip(HOLE)]
-        return tuple(texts) or tuple(self.machine.every_text.get(name, ()))
-
-    def arguments(self) -> tuple[str, ...] | None:
-        """Return the positional parameters."""
-        return self.state.arguments
-
-    def program(self) -> str:
-        """Return $0 of the shell at hand."""
-        return self.machine.program
-
-    def script_path(self) -> str:
-        """Return the path of the text at hand, as far as it is known."""
-        return self.machine.reading.path or self.machine.program
-
-    def directory(self) -> str:
-        """Return the working directory; the one that a shell begins in has no links in its name."""
-        directory = self.state.directory
-        return self.real(directory) if directory == self.machine.begun_in else directory
-
-    def is_sh(self) -> bool:
-        """Say whether the script names `sh`."""
-        return self.machine.is_sh
-
-    def real(self, path: str) -> str:
-        """Follow the links of the script itself, and of the directories it lies in."""
-        for own in (self.script_path(), self.machine.path):
-            real = self.machine.library.real(own)
-            if real is not None and (path == own or (real == own and _is_below(own, path))):
-                return real if path == own else path
-        return path if path == "/" else HOLE

@@ -9,14 +9,23 @@ from dataclasses import dataclass, replace
 from fleetctl.environment.quoting import Inside
 from fleetctl.environment.shell.build import parse
 from fleetctl.environment.shell.command_line import Attached, CommandLine, Payload
-from fleetctl.environment.shell.dataflow import HOLE, Means, State, Write
+from fleetctl.environment.shell.dataflow import (
+    HOLE,
+    SHELL_GIVES,
+    Means,
+    State,
+    Write,
+    may_be_given,
+)
 from fleetctl.environment.shell.definitions import readonly_names
 from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.observation import Observation, Reading, seen
 from fleetctl.environment.shell.own_program import (
+    begin,
     is_interpreted,
     is_script,
+    options_of,
     read_own_program,
     searched,
 )
@@ -38,13 +47,14 @@ from fleetctl.environment.shell.words import Field, is_quoted, value_of
 def run_eval(machine: Machine, command: Simple, items: list[Field], state: State) -> State | None:
     """Interpret `eval`."""
     text = " ".join(item.text for item in items)
-    reading = None
-    if HOLE not in text:
-        literal = len(items) == 1 and items[0].alone
-        reading = _opened(machine, _text_of_word(items[0].word, text) if literal else Text(text))
+    literal = len(items) == 1 and items[0].alone
+    reading = _opened(machine, _text_of_word(items[0].word, text) if literal else Text(text))
     if reading is not None:
         with machine.read(reading):
-            return machine.run_list(reading.script.body, state)
+            after = machine.run_list(reading.script.body, state)
+        if after is not None and HOLE in text and not text.startswith("set -- "):
+            machine.forget(after, "eval", command.start)
+        return after
     line = read_command([f for item in items for f in _split(item)]) if items else None
     if line is not None and line.payload in (Payload.SERVER, Payload.SHELL):
         observe(machine, command, replace(line, attached=()), state, hidden=(text,))
@@ -193,10 +203,9 @@ def _shell_text(
     content = _shell_content(machine, redirects, line, inner)
     if content is None:
         return
-    if HOLE not in content.content:
-        reading = _opened(machine, content)
-        if reading is not None:
-            _run_child(machine, command, line, reading, inner)
+    reading = _opened(machine, content)
+    if reading is not None:
+        _run_child(machine, command, line, reading, inner)
         return
     pieces = re.split(r"[;&|\n]+", content.content)
     hints = [read_command(_split(Field(piece, command.words[0]))) for piece in pieces if piece]
@@ -207,7 +216,10 @@ def _shell_text(
 
 
 def _opened(machine: Machine, text: Text) -> Reading | None:
+    """Parse a script in a string; None where it can't be, or where nothing of it is known."""
     content = bytes_of(text.content)
+    if text.content and not text.content.strip(f"{HOLE} \t\n"):
+        return None
     return machine.open_text(content, machine.reading.path, at=text.at, inside=text.inside)
 
 
@@ -248,6 +260,10 @@ def _run_child(
 ) -> None:
     """Interpret a script that another shell runs: it gets what is exported."""
     child = _child_state(machine, line, inner)
+    options = line.shell_options
+    if options is None:
+        options = options_of(reading.script.content)
+    begin(child, options)
     if "BASH_ENV" in inner.variables and not child.get("BASH_ENV").is_absent():
         machine.forget(child, "BASH_ENV", command.start)
     functions = machine.functions
@@ -286,6 +302,8 @@ def _child_state(machine: Machine, line: CommandLine, inner: State) -> State:
             exported=False if gone else variable.exported,
             attributes=frozenset(),
         )
+    for name in SHELL_GIVES:
+        child.put(name, may_be_given(name))
     return child
 
 

@@ -92,6 +92,11 @@ class Observation:
     hidden: tuple[str, ...]
     attached: tuple[tuple[Attached, Write], ...]
 
+    @property
+    def unsure(self) -> bool:
+        """Say whether a text that nobody sees stands before the server: it may set anything."""
+        return bool(self.hidden) or self.line.prefixed or self.outer.prefixed
+
     def variable(self, name: str) -> Variable:
         """Return what the server sees of a variable."""
         return seen(self.line, self.attached, self.state, name)
@@ -128,6 +133,10 @@ class Library(abc.ABC):
     @abc.abstractmethod
     def find(self, path: str) -> tuple[str, bytes] | None:
         """Return the full path and content of a file that a script names, None where unknown."""
+
+    def has(self, directory: str) -> bool:
+        """Say whether something is known to lie in a directory."""
+        return False
 
     def real(self, path: str) -> str | None:
         """Return a file's path with all symbolic links followed, None where it is not known."""

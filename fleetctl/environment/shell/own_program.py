@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from posixpath import basename
 
 from fleetctl.environment.shell.command_line import CommandLine, Reader
-from fleetctl.environment.shell.dataflow import HOLE, State
+from fleetctl.environment.shell.dataflow import HOLE, Means, State, Variable, may_be_given
 from fleetctl.environment.shell.launches import only_names, step
 from fleetctl.environment.shell.programs import DATA, PROGRAMS, SHELLS, TRANSPARENT
+from fleetctl.environment.shell.scope import ALWAYS_OWN, OWN_WHERE_UNSET
 from fleetctl.environment.shell.servers import is_server
 from fleetctl.environment.shell.words import Field
 
@@ -31,6 +32,22 @@ def interpreter_of(content: bytes) -> str:
         words.pop(0)
     name = words[0].rpartition("/")[2] if words else ""
     return "sh" if name in ("sh", "dash", "ash") else name
+
+
+def options_of(content: bytes) -> str:
+    """Return the letters of the options that the first line gives its shell."""
+    found = re.match(rb"#!\s*\S*sh((?:\s+-\w+)*)\s*$", content.split(b"\n", 1)[0])
+    return found[1].decode("latin-1") if found else ""
+
+
+def begin(state: State, options: str) -> None:
+    """Put a state as a shell with some options begins: -a exports, -l reads a profile."""
+    state.export_all = "a" in options
+    for name in ALWAYS_OWN | OWN_WHERE_UNSET if state.export_all else ():
+        if state.get(name).value is None:
+            state.put(name, may_be_given(name))
+    if "l" in options or "i" in options:
+        state.forget("the profile of a login shell", 0, "")
 
 
 def is_script(content: bytes, *, by_shell: bool) -> bool:
@@ -79,10 +96,25 @@ def is_interpreted(fields: Sequence[Field]) -> bool:
 
 
 def searched(name: str, state: State) -> tuple[str, ...]:
-    """Return the paths at which the shell looks for a name without a slash, in order."""
-    usual = _USUAL_PATH.split(":")
-    value = state.get("PATH").value or HOLE
+    """Return the paths at which the shell looks for a name without a slash, in order.
+
+    The list ends at a directory that can't be told: what lies behind may not be what is found.
+    """
     found: list[str] = []
-    for directory in value.split(":"):
-        found += usual if directory == HOLE else [directory] if directory.startswith("/") else []
-    return tuple(dict.fromkeys(f"{directory.rstrip('/')}/{name}" for directory in found))
+    for directory in _search_path(state.get("PATH")):
+        found.append(f"{directory.rstrip('/')}/{name}")
+        if HOLE in directory:
+            break
+    return tuple(dict.fromkeys(found))
+
+
+def _search_path(path: Variable) -> Iterator[str]:
+    """Yield the directories of PATH; a hole is the PATH of systemd where nothing else wrote it."""
+    seen = {write.means for write in path.writers | path.earlier}
+    usual = iter(() if Means.UNKNOWN in seen else _USUAL_PATH.split(":"))
+    for directory in (path.value or HOLE).split(":"):
+        if directory != HOLE:
+            yield directory if directory.startswith("/") else HOLE
+            continue
+        given = list(usual)  # the second hole is something else
+        yield from given or [HOLE]

@@ -20,9 +20,10 @@ from fleetctl.errors import InternalError
 JsonTree: TypeAlias = dict[str, Any]
 
 # bash takes a carriage return or a byte beyond ASCII for an ordinary character of a word, but not
-# for one of a name; shfmt treats DEL the same way and counts it as one byte.
+# for one of a name; shfmt treats DEL the same way and counts it as one byte. A NUL stands for what
+# can't be told of a text that was put together.
 ORDINARY = b"\x7f"
-_UNLIKE_SHFMT = re.compile(rb"[\r\x80-\xff]")
+_UNLIKE_SHFMT = re.compile(rb"[\0\r\x80-\xff]")
 _LOCATION = re.compile(r"(\d+):(\d+): (.*)")
 _BRACKET = "must be followed by"
 _MOST_BRACKETS = 200

@@ -66,9 +66,7 @@ def _may_assign(reader: Reader, position: int) -> bool:
     name, equals, _ = reader.at(position).partition("=")
     if equals:
         return HOLE in name
-    following = reader.at(position + 1)
-    runs = following.startswith("-") or following == "serve" or following.endswith(".py")
-    return name.strip(HOLE) == "" and name != "" and not runs
+    return name.strip(HOLE) == "" and name != "" and not reader.runs(position)
 
 
 def _env_options(reader: Reader, position: int) -> int:
@@ -251,23 +249,34 @@ def _has_server(reader: Reader, position: int) -> bool:
 
 
 def _shell(reader: Reader, position: int) -> int:
-    position += 1
+    position = _shell_options(reader, position + 1)
+    letters = reader.shell_options or ""
+    if "c" in letters:
+        if position < len(reader.fields):
+            reader.payload = Payload.SHELL
+            reader.text = reader.fields[position]
+            reader.operands = tuple(f.text for f in reader.fields[position + 2 :])
+        return position + 1
+    if "s" in letters or position >= len(reader.fields):  # the script comes from the input
+        reader.payload = Payload.SHELL
+        reader.operands = tuple(f.text for f in reader.fields[position:])
+    elif not is_server(reader.fields, position):
+        reader.run_script(position)
+    return position
+
+
+def _shell_options(reader: Reader, position: int) -> int:
+    """Note the letters of a shell's options; return where its operands begin."""
+    letters = ""
     while option := reader.option(position):
         position += 1
-        if not option.startswith("--") and "c" in option:
-            if position < len(reader.fields):
-                reader.payload = Payload.SHELL
-                reader.text = reader.fields[position]
-                reader.operands = tuple(f.text for f in reader.fields[position + 2 :])
-            return position + 1
         if option in ("-O", "+O", "--rcfile", "--init-file") or re.fullmatch(r"-[a-z]*o", option):
+            letters += "a" if reader.at(position) == "allexport" else ""
             position += 1
-        if option == "-s":
+        letters += "l" if option == "--login" else "" if option.startswith("--") else option[1:]
+        if option == "--":
             break
-    if position < len(reader.fields) and not is_server(reader.fields, position):
-        reader.run_script(position)
-    elif position >= len(reader.fields):
-        reader.payload = Payload.SHELL
+    reader.shell_options = letters
     return position
 
 

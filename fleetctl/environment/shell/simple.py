@@ -12,11 +12,12 @@ from fleetctl.environment.shell.builtins import (
     BUILTINS,
     DECLARATIONS,
     HARMLESS,
+    MOVING,
     ONLY_BASH,
     SPECIAL,
     declare_words,
 )
-from fleetctl.environment.shell.dataflow import HOLE, Hidden, Means, State
+from fleetctl.environment.shell.dataflow import HOLE, Hidden, Means, State, join
 from fleetctl.environment.shell.machine import Machine
 from fleetctl.environment.shell.rewritten import note_arguments
 from fleetctl.environment.shell.tree import (
@@ -95,10 +96,20 @@ def _dispatch(
 ) -> Ways:
     inner = _with_prefixes(machine, command, state)
     expanded = _without_aliases(machine, command, items, inner)
-    if expanded is not items and len(machine.places) > 1:
-        # what was read as a whole before the alias was made does not know it
-        return _twice(_either(state.copy(), _run(machine, command, redirects, expanded, state)))
-    return _run(machine, command, redirects, expanded, state, inner)
+    if expanded is items or not _read_with_its_alias(machine, command, items[0].text):
+        return _run(machine, command, redirects, expanded, state, inner)
+    plain = state.copy()
+    ways = _run(machine, command, redirects, items, plain, _with_prefixes(machine, command, plain))
+    aliased = _run(machine, command, redirects, expanded, state, inner)
+    return _twice(join(*ways, *aliased))
+
+
+def _read_with_its_alias(machine: Machine, command: Simple, name: str) -> bool:
+    """Say whether bash reads a command and its alias as one: then it may not know the alias yet."""
+    path, defined = machine.aliased_at.get(name, ("", 0))
+    reading = machine.reading
+    around = (s for s in reading.script.body if s.start <= command.start <= s.end)
+    return path == reading.path and any(reading.line_of(s.start) <= defined for s in around)
 
 
 def _run(
@@ -107,9 +118,8 @@ def _run(
     redirects: Sequence[Redirect],
     items: list[Field],
     state: State,
-    prefixed: State | None = None,
+    inner: State,
 ) -> Ways:
-    inner = _with_prefixes(machine, command, state) if prefixed is None else prefixed
     plain = _without_command(items)
     name = plain[0].text if plain else ""
     if name in machine.functions and plain is items:
@@ -118,7 +128,7 @@ def _run(
         lacking = name in ONLY_BASH or items[0].text == "builtin"
         before = state.copy() if machine.is_sh and lacking else None
         ways = _own(machine, command, name, plain[1:], inner, state)
-        return ways if before is None else _twice(_either(before, ways))
+        return ways if before is None else _twice(join(before, *ways))
     if name == "exec" and len(plain) == 1:
         return _twice(state)
     if HOLE in name or items[0].rest:
@@ -135,13 +145,6 @@ def _run(
 
 def _twice(state: State | None) -> Ways:
     return state, state
-
-
-def _either(before: State, ways: Ways) -> State:
-    """Join what a builtin does with what holds where the shell has none of that name."""
-    for way in ways:
-        before = before.join(way) if way is not None else before
-    return before
 
 
 def _is_own(name: str) -> bool:
@@ -195,7 +198,9 @@ def _called(
 ) -> State | None:
     """Call a function; what its prefix hid comes back after it."""
     inner.enter(_hidden_by_prefix(command, state, by_function=True))
-    after = machine.call(name, arguments, inner)
+    defined = any(each.sure for each in machine.functions[name])
+    otherwise = None if defined else inner.copy()
+    after = join(machine.call(name, arguments, inner), otherwise)
     if after is not None:
         after.leave()
         after.arguments = state.arguments
@@ -260,6 +265,10 @@ def _run_own(
 ) -> Ways:
     if name in DECLARATIONS:
         declare_words(machine, name, items, state)
+    elif name in MOVING:
+        before = state.copy()
+        BUILTINS[name](machine, items, state)
+        return state, None if machine.is_there(state.directory) else before
     elif name in BUILTINS:
         BUILTINS[name](machine, items, state)
     elif name in ("true", ":"):

@@ -125,6 +125,8 @@ def fields_of(word: Word, scope: Scope) -> tuple[Field, ...]:
     if any(_is_several(part) for part in word.parts):
         return (Field(HOLE, word, rest=True),)
     text = value_of(word, scope, assigned=False)
+    if text == HOLE and isinstance(word.parts[0], Literal):  # a hole in a text put together
+        return (Field(HOLE, word, rest=True),)
     is_glob = any(isinstance(part, Literal) and _GLOB.search(part.text) for part in word.parts)
     if is_glob and text != "[":  # the command `[` matches itself
         text = _GLOB.sub(HOLE, text)

@@ -10,7 +10,7 @@ TORCHRUN = (
     *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCHELASTIC_RUN_ID"),
 )
 """What torchrun gives its workers; source: torch.distributed.run, "Environment Variables"."""
-PRELOADING = ("LD_PRELOAD",)
+PRELOADING = ("LD_PRELOAD", "_STDBUF_I", "_STDBUF_O", "_STDBUF_E")
 VENV = ("VIRTUAL_ENV", "PATH")
 
 

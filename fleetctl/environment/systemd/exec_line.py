@@ -17,10 +17,16 @@ from fleetctl.environment.shell.analysis import (
     Analysis,
     Caller,
     analyse,
-    may_be_given,
 )
 from fleetctl.environment.shell.command_line import CommandLine, Payload
-from fleetctl.environment.shell.dataflow import HOLE, NO_VARIABLE, Means, Variable, Write
+from fleetctl.environment.shell.dataflow import (
+    HOLE,
+    NO_VARIABLE,
+    Means,
+    Variable,
+    Write,
+    may_be_given,
+)
 from fleetctl.environment.shell.launches import read_command
 from fleetctl.environment.shell.observation import Library
 from fleetctl.environment.shell.own_program import is_script, read_own_program
@@ -75,6 +81,10 @@ class FileLibrary(Library):
         content = read(self.files, path)
         return None if content is None else (path, content)
 
+    def has(self, directory: str) -> bool:
+        """Say whether something is known to lie in a directory."""
+        return bool(self.files.names(directory))
+
     def real(self, path: str) -> str | None:
         """Return a file's path with all symbolic links followed, None where it is not known."""
         return None if self.find(path) is None else resolved(self.files, path)
@@ -85,7 +95,7 @@ def start_of(files: Files, service: Service, manager: Manager) -> Start | None:
     if not service.starts:
         return None
     entry, path = service.starts[-1]
-    fields = _fields(entry.value, service.unit, manager)
+    fields = _fields(entry.value, service, manager)
     directory = service.directory or (manager.home or "/")
     own, unread = _own_script(files, fields, directory)
     command = own or (read_command(fields) if fields else None)
@@ -123,8 +133,9 @@ def _below(directory: str, program: str) -> str:
     return posixpath.normpath(f"{directory}/{program}") if program and directory[0] == "/" else ""
 
 
-def _fields(value: str, unit: str, manager: Manager) -> list[Field]:
+def _fields(value: str, service: Service, manager: Manager) -> list[Field]:
     found = words(value)
+    given = service.environment()
     if not found:
         return []
     lead = _PREFIXES.match(found[0].text)
@@ -136,16 +147,20 @@ def _fields(value: str, unit: str, manager: Manager) -> list[Field]:
             continue
         start = word.start + (skip if number == 0 else 0)
         raw = word.text[skip:] if number == 0 else word.text
-        text = with_specifiers(raw, unit, manager.home or "/root", system=manager.is_system)
+        text = with_specifiers(raw, service.unit, manager.home or "/root", system=manager.is_system)
         several = re.fullmatch(r"\$[A-Za-z_]\w*", text) is not None
         if ":" not in prefix:
-            text = HOLE if several else _VARIABLE.sub(_substituted, text)
+            text = HOLE if several else _VARIABLE.sub(lambda each: _substituted(each, given), text)
         fields.append(Field(text, Word(start, word.end, ()), rest=several))
     return fields
 
 
-def _substituted(found: re.Match[str]) -> str:
-    return "$" if found[1] == "$" else HOLE
+def _substituted(found: re.Match[str], given: Mapping[str, str]) -> str:
+    """Return what systemd puts for $$ or ${NAME}: nothing where no such variable is set."""
+    if found[1] == "$":
+        return "$"
+    name = found[1].strip("{}")
+    return given.get(name, HOLE if name in MANAGER_GIVES else "")
 
 
 def _script(
@@ -202,12 +217,17 @@ class View:
 
     def _not_understood(self) -> str:
         unread = ""
+        if self.analysis is None and self.script_text and self.opaque:
+            return self.opaque
         if self.analysis is None and self.start is not None:
             unread = self.start.unread or ("" if self.script_text else self.start.script)
         elif self.analysis is not None and not self.analysis.starts_surely:
             unread = next(iter(self.analysis.unread), "")
             if not self.analysis.launches and not unread:
                 return "the script starts no program that is known"
+        for launch in self.analysis.launches if self.analysis is not None else ():
+            if any(each.unsure for each in launch.observations):
+                return f"what stands before the server in line {launch.line}"
         return f"{unread.replace(HOLE, '…')} is not known" if unread else ""
 
     def variable(self, name: str) -> Variable:
@@ -291,6 +311,7 @@ def caller_of(
         arguments=start.arguments,
         absent=absent,
         program=start.program,
+        options=start.command.shell_options if start.command is not None else None,
     )
 
 
@@ -302,5 +323,5 @@ def script_content(files: Files, start: Start | None) -> bytes | None:
         return read(files, start.script)
     line = start.command
     if line is not None and line.payload is Payload.SHELL and line.text is not None:
-        return None if HOLE in line.text.text else bytes_of(line.text.text)
+        return bytes_of(line.text.text)
     return None

@@ -245,6 +245,7 @@ class _Loading:
     unset: list[Setting]
     starts: list[tuple[Entry, str]]
     directory: str = ""
+    before: list[str] = field(default_factory=list)
 
 
 def load(files: Files, unit: str, manager: Manager) -> Service | None:
@@ -289,6 +290,8 @@ def _take(loading: _Loading, entry: Entry, path: str, unit: str, manager: Manage
             loading.unset = [*loading.unset, *unset] if entry.value else []
         case "ExecStart":
             loading.starts = [*loading.starts, (entry, path)] if entry.value else []
+        case "ExecStartPre" | "ExecCondition":
+            loading.before = [*loading.before, expanded(entry.value)] if entry.value else []
         case "WorkingDirectory":
             loading.directory = expanded(entry.value).removeprefix("-")
         case _:
@@ -360,9 +363,11 @@ def _merged(
         merged.setdefault(name, []).extend(settings)
     for item in chosen:
         for path in item.paths:
+            made = any(path in command for command in loading.before)
             for entry in file_entries(read(files, path) or b""):
                 if is_unit_value(entry.value):
-                    setting = Setting(entry.name, entry.value, "EnvironmentFile=", path, entry.line)
+                    value = HOLE if made else entry.value  # it is written anew before each start
+                    setting = Setting(entry.name, value, "EnvironmentFile=", path, entry.line)
                     merged.setdefault(entry.name, []).append(setting)
     for unset in loading.unset:
         present = merged.get(unset.name)

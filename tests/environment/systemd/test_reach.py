@@ -83,3 +83,39 @@ def test_a_file_below_a_linked_directory_is_known_by_both_its_names():
     assert value_of("A", found) == "2"
     where = b'#!/bin/bash\nexport A="$(dirname "$(readlink -f "$0")")"\nexec vllm serve x\n'
     assert value_of("A", Sources(UNIT, {**found.files, "/srv/v5/serve.sh": where})) == "/srv/v5"
+
+
+@pytest.mark.parametrize(
+    ("command", "value"),
+    [
+        ("/bin/bash -c 'export A=2; exec vllm serve ${B}'", "2"),
+        ("/bin/bash -c 'exec vllm serve ${B}'", "1"),
+        ("/bin/bash -c 'A=${B} exec vllm serve x'", "b"),
+        ("/bin/bash -c 'A=x${NONE} exec vllm serve x'", "x"),
+        ("/bin/bash -c 'A=x${HOME} exec vllm serve x'", f"x{HOLE}"),
+        ("/usr/bin/env A=$${B}${B} vllm serve x", "${B}b"),
+        ("/bin/bash -lc 'exec vllm serve x'", HOLE),
+        ("/bin/bash -ac 'A=3; exec vllm serve x'", "3"),
+    ],
+)
+def test_what_systemd_puts_into_a_command_is_read_as_the_shell_gets_it(command, value):
+    assert value_of("A", sources(f"Environment=B=b\nExecStart={command}\n")) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("ExecStartPre=/bin/sh -c 'echo A=$RANDOM > /run/x.env'\n", HOLE),
+        ("ExecStartPre=/usr/bin/make-env /run/x.env\n", HOLE),
+        ("ExecStartPre=/usr/bin/make-env /run/x.env\nExecStartPre=\n", "7"),
+        ("ExecStartPre=/usr/bin/nvidia-smi\n", "7"),
+    ],
+)
+def test_a_file_that_the_unit_writes_before_each_start_is_not_known(line, value):
+    unit = f"{line}EnvironmentFile=/run/x.env\nExecStart=/usr/bin/vllm serve x\n"
+    assert value_of("A", sources(unit, **{"/run/x.env": "A=7\n"})) == value
+
+
+def test_a_script_that_cannot_be_followed_is_not_taken_for_one_that_sets_nothing():
+    script = {SCRIPT: "#!/bin/bash\nset -k\nexec vllm serve x A=2\n"}
+    assert value_of("A", sources(f"ExecStart={SCRIPT}\n", **script)) == HOLE
