@@ -124,7 +124,7 @@ class DeadMan:
         )
         name = boot_unit(lease_id)
         path = UNITS / name
-        WANTS.mkdir(exist_ok=True)
+        self._make_wants()
         # a unit without its link runs at no boot, so a power cut in between would leave it behind
         _appear(path, text.encode())
         link = WANTS / name
@@ -132,6 +132,23 @@ class DeadMan:
             link.symlink_to(path)
         sync_directory(UNITS)
         sync_directory(WANTS)
+
+    def _make_wants(self) -> None:
+        """Make the directory of links where a host has none, and note that it is ours."""
+        if not WANTS.is_dir():
+            self._made_wants.touch(mode=0o600)
+            WANTS.mkdir(exist_ok=True)
+            WANTS.chmod(0o755)  # whatever the umask
+
+    def _remove_wants(self) -> None:
+        if self._made_wants.exists():
+            with contextlib.suppress(OSError):  # others have put links of theirs into it
+                WANTS.rmdir()
+                self._made_wants.unlink()
+
+    @property
+    def _made_wants(self) -> Path:
+        return self._state.path / "made-wants"
 
     def start_timer(self, lease_id: str, delay_s: float) -> str:
         """Start a timer that runs `expire` in `delay_s`; return its name.
@@ -176,6 +193,7 @@ class DeadMan:
         name = boot_unit(lease_id)
         for path in (WANTS / name, UNITS / name, BOOT_MARKS / lease_id):
             _remove(path)
+        self._remove_wants()
         with contextlib.suppress(OSError):  # it never existed, or other leases live
             BOOT_MARKS.rmdir()
         if timer:

@@ -152,3 +152,20 @@ def test_a_kept_change_survives_the_lease_and_a_rollback_needs_only_the_host(hos
     fresh.agent.restore(run_id="run-1")
     fresh.agent.transport.close()
     assert host.look() == before
+
+
+def test_a_host_without_a_directory_of_boot_links_has_none_afterwards(systemd_host):
+    host, wants = systemd_host, "/etc/systemd/system/multi-user.target.wants"
+    host.shell(f"mv {wants} /root/aside")
+    look = "ls -la --time-style=+ /etc/systemd/system | tail -n +4"  # without its number of links
+    try:
+        before = host.shell(look)
+        lease = host.lease()
+        host.agent.acquire(lease)
+        during = host.shell(f"stat -c %a {wants}")
+        host.agent.release(lease.id)
+        after = host.shell(look)
+    finally:
+        host.shell(f"rm -rf {wants}; mv /root/aside {wants}")
+    assert during == "755\n"
+    assert after == before
