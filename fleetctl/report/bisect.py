@@ -184,7 +184,8 @@ def notes(report: BisectReport) -> list[str]:
         found.append(f"confirmation, without it: {verdict_headline(report.judgement)}")
         if report.judgement.word is Word.INVALID:
             found += [f"why: {told}" for told in why(report.judgement)]
-    found += [f"left out: {name}: {why}" for name, why in report.skipped]
+    # the lines of its log that follow are in the run's folder, and in JSON
+    found += [f"left out: {name}: {why.partition(chr(10))[0]}" for name, why in report.skipped]
     runs = f"{count(report.search_runs, 'run')} to search, {report.confirmation_runs} to confirm"
     return [*found, runs, MONOTONE]
 
@@ -206,10 +207,19 @@ def next_steps(report: BisectReport) -> list[str]:
             "raise `confirm_runs` and search again: the suspect is likely, its effect is not shown"
         ]
     return {
-        Ending.NO_CHANGE: ["check that the workload reproduces the fault on the last build"],
+        Ending.NO_CHANGE: [_after_no_change(report)],
         Ending.REVERSED: ["look for the change that mends it with `fleetctl minimize`"],
         Ending.OUT_OF_RUNS: ["raise `max_runs`, or the sessions of a run, and search again"],
     }[report.end.ending]
+
+
+def _after_no_change(report: BisectReport) -> str:
+    """Return what to do where both ends are alike: without the fault, or both with it."""
+    ends = [rate for rate in report.rates if rate.point in (0, len(report.points) - 1)]
+    rate = sum(end.bad for end in ends) / max(sum(end.sessions for end in ends), 1)
+    if rate >= report.design.worlds.rates.smallest:
+        return "the first build has the fault, too: begin the list with one that is known without"
+    return "check that the workload reproduces the fault on the last build"
 
 
 def render(report: BisectReport) -> str:

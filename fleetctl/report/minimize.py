@@ -73,9 +73,14 @@ def headline(report: MinimizeReport) -> str:
     if len(names) == 1:
         return f"MINIMAL: {listed} alone {verb} the rate as all {len(report.labels)} changes do."
     verb = verb.removesuffix("s")
+    each = "either of the two" if len(names) == 2 else "any one of them"
+    needed = f"without {each} the effect is gone"
+    if report.found.not_proven_needed:
+        open_ones = " + ".join(report.names(report.found.not_proven_needed))
+        needed = f"whether it takes {open_ones} could not be decided"
     return (
         f"MINIMAL: {listed} together {verb} the rate as all {len(report.labels)} changes do;"
-        f" without any one of {'the two' if len(names) == 2 else 'them'} the effect is gone."
+        f" {needed}."
     )
 
 
@@ -83,7 +88,8 @@ def notes(report: MinimizeReport) -> list[str]:
     """Return what must be said beside the answer."""
     found = report.found
     told = [*_of_the_set(report), *_of_the_rest(report)] if found.direction else []
-    told += [f"left out: {name}: {why}" for name, why in report.skipped]
+    # the lines of its log that follow are in the run's folder, and in JSON
+    told += [f"left out: {name}: {why.partition(chr(10))[0]}" for name, why in report.skipped]
     if found.unresolved:
         told.append(f"{count(len(found.unresolved), 'test')} not decided: taken as no effect")
     design = report.design
@@ -129,13 +135,22 @@ def _of_the_rest(report: MinimizeReport) -> list[str]:
 def next_steps(report: MinimizeReport) -> list[str]:
     """Return what to do now."""
     if report.found.ending is MinimizeEnding.NO_EFFECT:
-        return ["check that the workload reproduces the effect with all changes"]
+        return [_after_no_effect(report)]
     if report.found.ending is MinimizeEnding.OUT_OF_RUNS:
         return ["raise `max_runs`, `tests` or `runs_per_test`, or the sessions of a run"]
     if report.found.rest_keeps is Keeps.YES:
         names = ", ".join(report.names(report.found.subset))
         return [f"minimise again without {names} to find the second cause"]
     return []
+
+
+def _after_no_effect(report: MinimizeReport) -> str:
+    """Return what to do where both ends are alike: without the fault, or both with it."""
+    bad = sum(bad for _, _, bad, _ in report.builds)
+    sessions = sum(sessions for *_, sessions in report.builds)
+    if bad / max(sessions, 1) >= report.design.worlds.rates.smallest:
+        return "the fault is there without any of the changes, too: look in what lies below them"
+    return "check that the workload reproduces the effect with all changes"
 
 
 def builds_table(report: MinimizeReport) -> Table:

@@ -90,11 +90,12 @@ def test_a_culprit_between_builds_that_could_not_be_made_is_a_range():
         [(2, 9, None), (0, 0, None), (1, 0, None)],
         End(Ending.FOUND, 2),
         points=(0, 1, 4),
-        skipped=(("2/4 overlap", "does not start"),),
+        skipped=(("2/4 overlap", "does not start\n       | a line of its log"),),
     )
 
     assert "one of overlap, captured, bf16 raises" in headline(told)
-    assert "left out: 2/4 overlap: does not start" in render(told)
+    assert "left out: 2/4 overlap: does not start\n" in render(told)
+    assert "a line of its log" in as_json(told)["left_out"][0]["why"]
 
 
 def test_a_merge_asks_for_its_branch():
@@ -111,6 +112,14 @@ def test_ends_that_are_alike_are_said_with_both_counts_and_the_bound():
     assert "first 10/200 = 5%, last 10/200 = 5%" in headline(told)
     assert "by 5% or more has probability" in headline(told)
     assert told.exit_code is ExitCode.UNEXPECTED_VERDICT
+
+
+def test_ends_that_both_have_the_fault_ask_for_a_first_build_without_it():
+    faulty = report([(4, 8, None), (0, 7, None)] * 5, End(Ending.NO_CHANGE))
+    clean = report([(4, 0, None), (0, 1, None)] * 5, End(Ending.NO_CHANGE))
+
+    assert "the first build has the fault, too" in next_steps(faulty)[0]
+    assert next_steps(clean) == ["check that the workload reproduces the fault on the last build"]
 
 
 def test_reversed_ends_name_the_change_that_mends():

@@ -1,6 +1,7 @@
 """A minimisation told in words."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,8 @@ def test_a_change_whose_test_was_not_decided_is_not_said_to_be_needed():
 
     assert "not shown to be needed, the test without it was not decided: captured" in text(told)
     assert "1 test not decided" in text(told)
+    assert "whether it takes captured could not be decided" in headline(told)
+    assert "the effect is gone" not in headline(told)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +88,19 @@ def test_other_ends_are_said_as_they_are(ending, direction, says, code):
     assert says in headline(told)
     assert told.exit_code is code
     assert next_steps(told)
+
+
+def test_where_the_fault_is_there_without_any_change_that_is_where_to_look():
+    alike = replace(
+        report(MinimizeEnding.NO_EFFECT, direction=0),
+        builds=(("all changes", 4, 30, 160), ("none of the changes", 4, 28, 160)),
+    )
+    clean = replace(alike, builds=(("all changes", 4, 0, 160), ("none of the changes", 4, 1, 160)))
+
+    assert next_steps(alike) == [
+        "the fault is there without any of the changes, too: look in what lies below them"
+    ]
+    assert next_steps(clean) == ["check that the workload reproduces the effect with all changes"]
 
 
 def test_json_holds_every_number():
