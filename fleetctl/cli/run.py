@@ -10,8 +10,9 @@ import typer
 from fleetctl.cli.afterwards import after_the_hosts_are_back
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
+from fleetctl.cli.judge import exit_code_of, word_of
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, SpecPath
-from fleetctl.errors import ExitCode, InputError
+from fleetctl.errors import ExitCode
 
 if TYPE_CHECKING:  # --help has to stay quick
     from fleetctl.workflow.edges import Edges
@@ -47,7 +48,8 @@ def run(
     console = Console()
     asked = read(spec)
     wanted = expect or asked.experiment.verdict.expect
-    _check_expected(expect)
+    if expect is not None:  # before any host is asked
+        word_of(expect)
     for warning in asked.warnings:
         console.say(f"note: {warning}")
     fleet = the_inventory(inventory, console)
@@ -55,7 +57,7 @@ def run(
         measured = run_experiment(outside, fleet, asked, keep=keep)
         judged = _judge(outside, asked, measured, runs)
     _print_report(measured, as_json)
-    raise typer.Exit(verdict_exit_code(judged, wanted))
+    raise typer.Exit(_exit_code(judged, wanted))
 
 
 def _judge(outside: Edges, asked: Asked, measured: Measured, runs: Path) -> Judged:
@@ -78,25 +80,9 @@ def _print_report(measured: Measured, as_json: bool) -> None:
         print_lines(text.splitlines())
 
 
-def verdict_exit_code(judged: Judged, expected: str | None) -> ExitCode:
-    """Return the exit code that tells the verdict."""
-    word = str(judged.judgement.word)
-    if expected is not None:
-        return ExitCode.OK if word == expected else ExitCode.UNEXPECTED_VERDICT
-    return {"invalid": ExitCode.INVALID, "inconclusive": ExitCode.INCONCLUSIVE}.get(
-        word, ExitCode.OK
-    )
-
-
-def _check_expected(word: str | None) -> None:
-    from fleetctl.analysis.judgement import Word
-
-    if word is not None and word not in set(Word):
-        raise InputError(
-            f"no verdict is called {word}",
-            why="a verdict is one of " + ", ".join(Word),
-            next_step="correct --expect",
-        )
+def _exit_code(judged: Judged, expected: str | None) -> ExitCode:
+    """Return the exit code that tells the verdict; one that was not expected is said, too."""
+    return exit_code_of(judged.judgement, None if expected is None else word_of(expected))
 
 
 def resume(
@@ -112,7 +98,8 @@ def resume(
     from fleetctl.workflow.experiment import resume as resume_experiment
 
     console = Console()
-    _check_expected(expect)
+    if expect is not None:  # before any host is asked
+        word_of(expect)
     folder = find_run(runs, run_id)
     if folder.head().get("kind") == "matrix":
         from fleetctl.cli.matrix import go_on
@@ -129,7 +116,7 @@ def resume(
         asked, measured = resume_experiment(outside, fleet, folder)
         judged = _judge(outside, asked, measured, runs)
     _print_report(measured, as_json)
-    raise typer.Exit(verdict_exit_code(judged, expect or asked.experiment.verdict.expect))
+    raise typer.Exit(_exit_code(judged, expect or asked.experiment.verdict.expect))
 
 
 def aa(
