@@ -132,7 +132,7 @@ def _join(path: str, name: str, model: type[BaseModel], choices: int) -> str:
     annotation = str(model.model_fields[name].annotation)
     many = "tuple" in annotation
     inner = f"{path.strip('[]')}.{name}" if path else name
-    inner += ".NAME" if "dict" in annotation else ""
+    inner += ".NAME" if "dict[" in annotation else ""
     return f"[[{inner}]]" if many else f"[{inner}]" + (" (one kind)" if choices > 1 else "")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fleetctl.errors import InputError
 from fleetctl.spec.experiment import Experiment, History, Patch
+from fleetctl.spec.limits import shortened
 from fleetctl.spec.loader import load_experiment
 from fleetctl.spec.nearest import nearest
 
@@ -178,20 +179,21 @@ def find_beside(spec_path: Path, relative: str) -> Path:
     Raises:
         InputError: no folder above the spec holds it, or it is no path below one.
     """
+    where = _where(spec_path, relative)
     if Path(relative).is_absolute() or ".." in Path(relative).parts:
         raise InputError(
-            f"{spec_path.name} names a file outside its repository: {relative}",
+            f"{where} names a file outside its repository: {relative}",
             why="a run keeps every file it used under the name that the spec gives, and a resumed "
             "run reads them there",
             next_step="name it without `..` and `/` in front: folders above the spec are searched",
         )
     folders = spec_path.resolve().parents
     for folder in folders:
-        if (folder / relative).exists():
+        if _exists(folder / relative, where):
             return folder / relative
         if (folder / relative).is_symlink():
             raise InputError(
-                f"{spec_path.name} names a symlink that leads nowhere: {relative}",
+                f"{where} names a symlink that leads nowhere: {relative}",
                 why=f"{folder / relative} points to {(folder / relative).readlink()}, "
                 "which does not exist",
                 next_step="mend the link, or name the file itself",
@@ -201,11 +203,34 @@ def find_beside(spec_path: Path, relative: str) -> Path:
     )
     siblings = [path.name for path in parent.iterdir()] if parent else []
     raise InputError(
-        f"{spec_path.name} names a missing file: {relative}",
+        f"{where} names a missing file: {relative}",
         why=f"neither {folders[0]} nor a folder above it holds it"
         f"{nearest(Path(relative).name, siblings)}",
         next_step="mend the path (relative to the spec or a folder above it), or create the file",
     )
+
+
+def _where(spec_path: Path, relative: str) -> str:
+    """Return the file and the line that names a path, as far as it can be found."""
+    quoted = (f'"{relative}"', f"'{relative}'")
+    try:
+        lines = spec_path.read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return spec_path.name
+    found = (n for n, line in enumerate(lines, 1) if any(text in line for text in quoted))
+    number = next(found, None)
+    return f"{spec_path.name}:{number}" if number else spec_path.name
+
+
+def _exists(path: Path, where: str) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise InputError(
+            f"{where} names a file that can't be looked for: {shortened(path.name)}",
+            why=error.strerror or str(error),
+            next_step="mend the path (relative to the spec or a folder above it)",
+        ) from error
 
 
 def _check_python(path: Path, content: bytes) -> None:

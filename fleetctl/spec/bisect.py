@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field, field_validator, model_validator
 
 from fleetctl.spec.experiment import (
-    Flags,
     Head,
     Jit,
     Name,
@@ -14,9 +13,10 @@ from fleetctl.spec.experiment import (
     Trials,
     VerdictSpec,
     Workload,
-    checked_flags,
     checked_workload,
 )
+from fleetctl.spec.flags import Flags, checked_flags
+from fleetctl.spec.limits import MOST_SEED
 from fleetctl.spec.quantities import Lease, Share
 from fleetctl.spec.ready import Ready
 from fleetctl.spec.value import Value
@@ -110,7 +110,7 @@ class SearchTrials(Value):
         boot_per_run: restart the service before every trial, also when nothing differs.
     """
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=MOST_SEED)
     boot_per_run: bool = True
 
     def trials(self, runs: int) -> Trials:

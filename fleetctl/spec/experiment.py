@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-import re
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
-from fleetctl.spec.quantities import Duration, Lease, Share, SystemText, open_share
+from fleetctl.spec.flags import Flags, checked_flag_name, checked_flags
+from fleetctl.spec.limits import MOST_SEED, MOST_TOKENS
+from fleetctl.spec.quantities import (
+    Duration,
+    Lease,
+    Limit,
+    Line,
+    Said,
+    Share,
+    SystemText,
+    not_blank,
+    open_share,
+)
 from fleetctl.spec.ready import Ready
 from fleetctl.spec.value import Value
 
@@ -16,7 +33,6 @@ Verdict = Literal["eliminated", "reduced", "worse", "no_effect", "inconclusive",
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _MAX_SESSIONS = 1_000_000
-_FLAG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Patch(Value):
@@ -32,13 +48,13 @@ class Patch(Value):
         layout: the patch changes the layout of cached memory (dtype, pages): all roles or none.
     """
 
-    source: SystemText
+    source: Said
     module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = (
         None
     )
     path: SystemText | None = None
     base_sha256: Sha256 | None = None
-    marker: str | None = None
+    marker: Line | None = None
     layout: bool = False
 
     @model_validator(mode="after")
@@ -47,6 +63,8 @@ class Patch(Value):
             raise ValueError("a patch needs exactly one of `module` and `path`")
         if self.path is not None and (self.path.startswith("/") or ".." in self.path.split("/")):
             raise ValueError("`path` is relative to the host's `tree` and stays inside it")
+        if self.path is not None and self.kind == "file" and _names_no_file(self.path):
+            raise ValueError("`path` has to name the file that `source` replaces")
         return self
 
     @property
@@ -62,27 +80,17 @@ class Patch(Value):
         return self.module or self.path or ""
 
 
-def only_false(value: object) -> object:
-    """Return a false as it is, for flags that are unset; raise for everything else."""
-    if value is not False:  # 0 equals False, and would unset the flag that it was to set
-        raise PydanticCustomError("literal_error", "Input should be false")
-    return value
+def checked_patches(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
+    """Return the patches of an arm, or raise ValueError where two bring one and the same file."""
+    files = [p.module or str(PurePosixPath(p.target)) for p in patches if p.kind == "file"]
+    twice = next((name for name in files if files.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two patches go to `{twice}`, and one of them would be lost")
+    return patches
 
 
-Unset = Annotated[Literal[False], BeforeValidator(only_false)]
-Flags = dict[str, str | Unset]
-
-
-def checked_flags(flags: Flags) -> Flags:
-    """Return the flags, or raise ValueError for a name or value no environment can carry."""
-    for name, value in flags.items():
-        if not _FLAG_NAME.match(name) or name == "_":
-            raise ValueError(f"`{name}` can't be the name of an environment variable")
-        if value is not False and "\0" in value:
-            raise ValueError(
-                f"the value of `{name}` holds a NUL byte, which no environment can carry"
-            )
-    return flags
+def _names_no_file(path: str) -> bool:
+    return path.endswith("/") or not PurePosixPath(path).name.strip()
 
 
 class History(Value):
@@ -119,6 +127,7 @@ class Control(Value):
     env: Flags = Field(default_factory=dict)
 
     _flags = field_validator("env")(checked_flags)
+    _once = field_validator("patch")(checked_patches)
 
     @model_validator(mode="after")
     def _one_way(self) -> Control:
@@ -137,9 +146,9 @@ class Observer(Value):
         patch: or the source of the patch that brings it.
     """
 
-    flag: str | None = None
-    off: str = "0"
-    patch: str | None = None
+    flag: Annotated[str, AfterValidator(checked_flag_name)] | None = None
+    off: SystemText = "0"
+    patch: Said | None = None
 
     @model_validator(mode="after")
     def _one_thing(self) -> Observer:
@@ -182,22 +191,22 @@ class ToolcallSpec(Value):
     kind: Literal["toolcall"]
     sessions: int = Field(default=40, gt=0, le=100_000)
     rounds: int = Field(default=3, gt=0, le=100)
-    context_tokens: int = Field(default=300, ge=0)
-    max_tokens: int = Field(default=1800, gt=0)
+    context_tokens: int = Field(default=300, ge=0, le=MOST_TOKENS)
+    max_tokens: int = Field(default=1800, gt=0, le=MOST_TOKENS)
     context_spread: float = Field(default=0.0, ge=0, le=1)
     cache_mode: Literal["shared", "unique", "mixed"] = "unique"
-    cache_groups: int = Field(default=4, gt=0)
+    cache_groups: int = Field(default=4, gt=0, le=_MAX_SESSIONS)
     stream: bool = True
     tool_choice: Literal["auto", "required", "none"] = "auto"
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
     think_time: Duration = 0.0
     think_kind: Literal["constant", "uniform", "lognormal"] = "constant"
-    first_token_limit: Duration = 60.0
-    stall_limit: Duration = 60.0
-    total_limit: Duration = 600.0
+    first_token_limit: Limit = 60.0
+    stall_limit: Limit = 60.0
+    total_limit: Limit = 600.0
     min_batch: int = Field(default=0, ge=0)
-    min_context_tokens: int = Field(default=0, ge=0)
+    min_context_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
 
 
 class CommandSpec(Value):
@@ -213,7 +222,13 @@ class CommandSpec(Value):
     kind: Literal["command"]
     argv: tuple[SystemText, ...] = Field(min_length=1)
     sessions: int = Field(default=40, gt=0, le=_MAX_SESSIONS)
-    deadline: Duration = 1800.0
+    deadline: Limit = 1800.0
+
+    @field_validator("argv")
+    @classmethod
+    def _names_a_program(cls, argv: tuple[str, ...]) -> tuple[str, ...]:
+        not_blank(argv[0])
+        return argv
 
 
 def checked_workload(workload: ToolcallSpec | CommandSpec) -> ToolcallSpec | CommandSpec:
@@ -247,7 +262,7 @@ class Trials(Value):
     order: Literal["interleaved", "randomised", "blocks"] = "interleaved"
     stop: Literal["fixed", "sequential"] = "fixed"
     looks: tuple[int, ...] = ()
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=MOST_SEED)
     boot_per_run: bool = True
 
     @model_validator(mode="before")
@@ -366,6 +381,7 @@ class Experiment(Value):
     jit: Jit = Jit()
 
     _flags = field_validator("env")(checked_flags)
+    _once = field_validator("patch")(checked_patches)
     _reached = field_validator("workload")(checked_workload)
 
     @property

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fleetctl.errors import InputError
 from fleetctl.spec.nearest import nearest
-from fleetctl.spec.quantities import Duration
+from fleetctl.spec.quantities import Limit, Said
 from fleetctl.spec.value import Value
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
@@ -59,8 +59,8 @@ class Host(Value):
             `machine` are never measured at once.
     """
 
-    address: str
-    user: str | None = None
+    address: Said
+    user: Said | None = None
     port: int | None = Field(default=None, gt=0, lt=65536)
     identity: str | None = None
     known_hosts: str | None = None
@@ -68,19 +68,19 @@ class Host(Value):
     proxy_jump: tuple[str, ...] | None = None
     accept_new_host_key: bool = False
     transport: Literal["paramiko", "openssh"] = "paramiko"
-    connect_deadline: Duration = 15.0
+    connect_deadline: Limit = 15.0
     sudo: Sudo | None = None
     roles: tuple[str, ...] = ()
     tree: AbsolutePath
     python: AbsolutePath
-    agent_python: str = "python3"
+    agent_python: Said = "python3"
     serve_scripts: tuple[AbsolutePath, ...] = ()
     unit: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_.@\\-]+\.service$")]
     service_url: Url
     router_url: Url | None = None
     health_path: Annotated[str, StringConstraints(pattern=r"^/")] = "/health"
     health_meaning: str = ""
-    model: str
+    model: Said
     restart_order: int = 0
     labels: dict[str, str] = Field(default_factory=dict)
 
@@ -111,7 +111,11 @@ class Inventory(Value):
     @model_validator(mode="after")
     def _groups_name_hosts(self) -> Inventory:
         for group, names in self.groups.items():
+            if not names:
+                raise ValueError(f"group `{group}` is empty")
             for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"group `{group}` names `{name}` twice")
                 if name not in self.hosts:
                     hint = nearest(name, self.hosts)
                     raise ValueError(f"group `{group}` names the unknown host `{name}`{hint}")

@@ -15,6 +15,7 @@ from fleetctl.spec.bisect import Bisect, Minimize
 from fleetctl.spec.experiment import Experiment
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.kinds import Kind, refuse_other_kind
+from fleetctl.spec.limits import shortened
 from fleetctl.spec.located import line_of
 from fleetctl.spec.matrix import Matrix
 from fleetctl.spec.nearest import nearest
@@ -208,7 +209,7 @@ def _from_defaults(written: Mapping[str, Any], location: Sequence[str | int]) ->
 
 
 def _dotted(location: Sequence[str | int]) -> str:
-    return ".".join(str(part) for part in location)
+    return ".".join(shortened(str(part)) for part in location)
 
 
 def _written(
@@ -285,7 +286,7 @@ def _unquoted(value: object) -> str:
     if value is True:
         return 'is true: write the text that the service reads, such as "1" or "true", in quotes'
     if isinstance(value, int | float):
-        return f'is a number, and flags are texts: write it in quotes, "{value}"'
+        return f'is a number, and flags are texts: write it in quotes, "{shortened(str(value))}"'
     return "is no text: write it in quotes, or false to unset it"
 
 

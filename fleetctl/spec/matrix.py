@@ -20,7 +20,6 @@ from fleetctl.spec.cells import (
     with_baseline,
 )
 from fleetctl.spec.experiment import (
-    Flags,
     Head,
     Jit,
     Name,
@@ -30,9 +29,9 @@ from fleetctl.spec.experiment import (
     Trials,
     VerdictSpec,
     Workload,
-    checked_flags,
     checked_workload,
 )
+from fleetctl.spec.flags import Flags, checked_flags
 from fleetctl.spec.generators import (
     Generator,
     check_generators,

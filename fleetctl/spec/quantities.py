@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
+from fleetctl.spec.limits import MOST_ARGUMENT_BYTES
 from fleetctl.transaction.lease import check_length
 
 _DURATION_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -37,6 +38,17 @@ def pause_s(length_s: float) -> float:
     """
     if length_s == 0:
         raise ValueError('expected a pause between two questions, such as "1s", and not 0')
+    return length_s
+
+
+def some_s(length_s: float) -> float:
+    """Return a limit of time.
+
+    Raises:
+        ValueError: it is none at all: what it limits would be over before it begins.
+    """
+    if length_s == 0:
+        raise ValueError('expected some time, such as "30s", and not 0: nothing is done in none')
     return length_s
 
 
@@ -72,10 +84,47 @@ def without_nul(text: str) -> str:
     """Return a text that the system takes as an argument or a path.
 
     Raises:
-        ValueError: it holds a NUL byte.
+        ValueError: it holds a NUL byte, or is longer than an argument may be.
     """
     if "\0" in text:
         raise ValueError("holds a NUL byte, which no argument or path can carry")
+    if len(text.encode()) > MOST_ARGUMENT_BYTES:
+        raise ValueError(f"is longer than {MOST_ARGUMENT_BYTES} bytes, the most that Linux passes")
+    return text
+
+
+def not_blank(text: str) -> str:
+    """Return a text that says something.
+
+    Raises:
+        ValueError: it is empty or blank, or holds a NUL byte.
+    """
+    if not text.strip():
+        raise ValueError("is empty, and should say something")
+    return without_nul(text)
+
+
+def one_line(text: str) -> str:
+    """Return a text that one line of a log can hold.
+
+    Raises:
+        ValueError: it is empty, which every line holds, or longer than a line.
+    """
+    if "\n" in text or "\r" in text:
+        raise ValueError("holds the end of a line, and is looked for in single lines")
+    return not_blank(text)
+
+
+def pattern(text: str) -> str:
+    """Return a regular expression.
+
+    Raises:
+        ValueError: it is none, or it is empty.
+    """
+    try:
+        re.compile(not_blank(text))
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
     return text
 
 
@@ -108,6 +157,10 @@ def spell_duration(length_s: float) -> str:
 
 
 Duration = Annotated[float, BeforeValidator(duration_s)]
+Limit = Annotated[Duration, AfterValidator(some_s)]
 Lease = Annotated[float, BeforeValidator(lease_s)]
 SystemText = Annotated[str, AfterValidator(without_nul)]
+Said = Annotated[str, AfterValidator(not_blank)]
+Line = Annotated[str, AfterValidator(one_line)]
+Pattern = Annotated[str, AfterValidator(pattern)]
 Share = Annotated[float, BeforeValidator(share)]

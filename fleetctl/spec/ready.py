@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from fleetctl.spec.quantities import Duration, pause_s
+from fleetctl.spec.quantities import Duration, Limit, Pattern, pause_s
 from fleetctl.spec.value import Value
 
 
@@ -16,7 +16,7 @@ class Layer(Value):
         poll: how often it is asked; early polls come faster, so that a quick start is noticed.
     """
 
-    deadline: Duration
+    deadline: Limit
     poll: Duration
 
     _pause = field_validator("poll")(pause_s)
@@ -47,9 +47,17 @@ class Ready(Value):
     completion: Layer = Layer(deadline="5m", poll="3s")  # type: ignore[arg-type]
     tool_call: bool = False
     tool_call_layer: Layer | None = None
-    concurrent: int = Field(default=0, ge=0)
+    concurrent: int = Field(default=0, ge=0, le=100_000)
     concurrent_layer: Layer | None = None
-    gpu_idle_mib: int | None = Field(default=None, ge=0)
-    progress: tuple[str, ...] = ()
+    gpu_idle_mib: int | None = Field(default=None, ge=0, le=100_000_000)
+    progress: tuple[Pattern, ...] = ()
     soak: Duration = 1.0
-    stop: Duration = 90.0
+    stop: Limit = 90.0
+
+    @model_validator(mode="after")
+    def _layers_are_asked(self) -> Ready:
+        if self.tool_call_layer is not None and not self.tool_call:
+            raise ValueError("`tool_call_layer` says how long, and `tool_call` is not true")
+        if self.concurrent_layer is not None and not self.concurrent:
+            raise ValueError("`concurrent_layer` says how long, and `concurrent` is 0")
+        return self

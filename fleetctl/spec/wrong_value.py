@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fleetctl.spec.limits import shortened
 from fleetctl.spec.nearest import nearest
 
 # pydantic's error -> what should stand there
@@ -51,9 +52,9 @@ def in_words(key: str, raw: Mapping[str, Any]) -> str | None:
         return f"is {_what(value)}, and should be {wanted}{_advice(key, value, wanted)}"
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
-        return f"is {value}, and should be {words} {context[bound]}"
+        return f"is {shortened(str(value))}, and should be {words} {context[bound]}"
     if kind == "string_pattern_mismatch" and context["pattern"] in PATTERNS:
-        return f"is `{value}`, and should be {PATTERNS[context['pattern']]}"
+        return f"is `{shortened(value)}`, and should be {PATTERNS[context['pattern']]}"
     if kind == "literal_error":
         return _not_one_of(value, context["expected"])
     if kind in ("too_short", "too_long"):
@@ -82,8 +83,8 @@ def _not_one_of(value: object, expected: str) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
-        return f"`{value}`"
-    return str(value).lower() if isinstance(value, int | float) else _what(value)
+        return f"`{shortened(value)}`"
+    return shortened(str(value).lower()) if isinstance(value, int | float) else _what(value)
 
 
 def _what(value: object) -> str:

@@ -139,3 +139,14 @@ def test_a_source_outside_the_repository_is_refused(repository, source):
         arms(
             repository, f'[[patch]]\nsource = "{source.format(repository.name)}"\nmodule = "s.x"\n'
         )
+
+
+def test_a_source_that_is_missing_is_named_with_its_line(repository):
+    with pytest.raises(InputError, match=r"e\.toml:5 names a missing file"):
+        arms(repository, PATCH.format("gone.py"))
+
+
+def test_a_source_whose_name_is_too_long_for_any_file_is_refused_and_no_traceback(repository):
+    with pytest.raises(InputError, match="can't be looked for") as caught:
+        arms(repository, PATCH.format("x" * 5_000))
+    assert len(str(caught.value)) < 600

@@ -113,6 +113,39 @@ def test_the_shortest_lease_of_a_host_is_one_of_a_spec(tmp_path):
         ('[control]\nspec = "x\\u0000.toml"\n', "NUL byte"),
         ('[workload]\nkind = "command"\nargv = ["a"]\nsessions = 1000001\n', "1000000"),
         ("[control]\nhistory = { corrupted = 0, sessions = 1000001 }\n", "1000000"),
+        (f'[env]\nA = "{"x" * 131_070}"\n', "131071 bytes of NAME=value"),
+        (f'[workload]\nkind = "command"\nargv = ["{"x" * 131_072}"]\n', "131071 bytes"),
+        ('[workload]\nkind = "command"\nargv = [""]\n', "`workload.argv`: is empty"),
+        ('[workload]\nkind = "toolcall"\ncontext_tokens = 100000000000\n', "at most 10000000"),
+        ('[workload]\nkind = "toolcall"\nmax_tokens = 100000000000\n', "at most 10000000"),
+        ('[workload]\nkind = "toolcall"\nmin_context_tokens = 10000001\n', "at most 10000000"),
+        ("[trials]\nseed = 9223372036854775808\n", "at most 9223372036854775807"),
+        ("[ready]\nconcurrent = 10000000000\n", "at most 100000"),
+        ('[ready]\nprogress = ["("]\n', "no regular expression"),
+        ('[ready]\nprogress = [""]\n', "is empty"),
+        ('[ready]\nstop = "0s"\n', "and not 0"),
+        ('[ready]\nport = { deadline = "0s", poll = "1s" }\n', "and not 0"),
+        ('[workload]\nkind = "toolcall"\ntotal_limit = "0s"\n', "and not 0"),
+        ('[workload]\nkind = "command"\nargv = ["a"]\ndeadline = "0s"\n', "and not 0"),
+        ('[ready]\ntool_call_layer = { deadline = "5s", poll = "1s" }\n', "`tool_call` is not"),
+        ('[ready]\nconcurrent_layer = { deadline = "5s", poll = "1s" }\n', "`concurrent` is 0"),
+        ('[[observer]]\nflag = "A-B"\n', "can't be the name of an environment variable"),
+        ('[[observer]]\nflag = ""\n', "can't be the name of an environment variable"),
+        ('[[patch]]\nsource = ""\npath = "x"\n', "is empty"),
+        ('[[patch]]\nsource = "a.py"\npath = "."\n', "has to name the file"),
+        ('[[patch]]\nsource = "a.py"\npath = "x/"\n', "has to name the file"),
+        ('[[patch]]\nsource = "a.py"\npath = "x"\nmarker = ""\n', "is empty"),
+        ('[[patch]]\nsource = "a.py"\npath = "x"\nmarker = "a\\nb"\n', "the end of a line"),
+        (
+            '[[patch]]\nsource = "a.py"\npath = "d/x.py"\n'
+            '[[patch]]\nsource = "b.py"\npath = "d//x.py"\n',
+            "two patches go to `d/x.py`",
+        ),
+        (
+            '[[control.patch]]\nsource = "a.py"\nmodule = "a.b"\n'
+            '[[control.patch]]\nsource = "b.py"\nmodule = "a.b"\n',
+            "two patches go to `a.b`",
+        ),
     ],
 )
 def test_what_no_system_can_run_or_count_is_refused(tmp_path, added, says):
@@ -249,3 +282,45 @@ def test_a_refusal_names_the_page_that_lists_the_keys_of_this_kind_of_file(
     named = next(word for word in caught.value.next_step.split() if word.endswith(".md"))
     assert named == f"docs/reference/{page}"
     assert key in (REPOSITORY / named).read_text()
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        '[trials]\norder = "{0}"\n',
+        '[env]\n"{0}-" = "1"\n',
+        '[[patch]]\nsource = "a"\npath = "b"\nbase_sha256 = "{0}"\n',
+        '[workload]\nkind = "{0}"\n',
+        "[{0}]\na = 1\n",
+        "[trials]\nruns = {1}\n",
+        "[env]\nA = {1}\n",
+    ],
+)
+def test_a_value_that_is_far_too_long_is_not_repeated_whole(tmp_path, added):
+    text = added.replace("{0}", "x" * 70_000).replace("{1}", "9" * 4_000)
+    assert len(refusal(tmp_path, MINIMAL + text)) < 400
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ('address = ""\n', "hosts.a.address"),
+        ('model = " "\n', "hosts.a.model"),
+        ('user = ""\n', "hosts.a.user"),
+        ('connect_deadline = "0s"\n', "and not 0"),
+        ("[groups]\ng = []\n", "group `g` is empty"),
+        ('[groups]\ng = ["a", "a"]\n', "names `a` twice"),
+    ],
+)
+def test_a_host_or_a_group_that_no_run_could_use_is_refused(tmp_path, added, says):
+    keys = {
+        "address": '"a"', "tree": '"/t"', "python": '"/p"', "unit": '"u.service"',
+        "service_url": '"http://127.0.0.1:1"', "model": '"m"',
+    }  # fmt: skip
+    own = added.partition(" ")[0]
+    lines = [f"{key} = {value}" for key, value in keys.items() if key != own]
+    path = tmp_path / "inventory.toml"
+    path.write_text("[hosts.a]\n" + "\n".join(lines) + "\n" + added)
+    with pytest.raises(InputError) as caught:
+        load_inventory(path)
+    assert says in caught.value.why
