@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -14,6 +15,7 @@ from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import AsJson, InventoryPath, Targets
 from fleetctl.errors import ExitCode, FleetError
+from fleetctl.transaction.journal import State
 
 if TYPE_CHECKING:  # these bring SSH with them, and --help has to stay quick
     from fleetctl.spec.inventory import Inventory
@@ -23,6 +25,8 @@ if TYPE_CHECKING:  # these bring SSH with them, and --help has to stay quick
     from fleetctl.workflow.hosts import Answer
 
 T = TypeVar("T")
+_ON_A_FLEET = re.compile(r"`fleetctl ((?:rollback|unlock|status)(?:(?! --host)[^`])*)`")
+_CHANGES = {State.CONFLICT.value: "change in conflict"}
 
 
 def status(targets: Targets, inventory: InventoryPath = None, as_json: AsJson = False) -> None:
@@ -117,6 +121,9 @@ def _exit_code(answers: Sequence[Answer[T]]) -> ExitCode:
 def _print(
     answers: Sequence[Answer[T]], as_json: bool, lines: Callable[[T], Iterable[str]]
 ) -> None:
+    for answer in answers:
+        if answer.error is not None:
+            answer.error.next_step = only_there(answer.error.next_step, answer.host)
     if as_json:
         print_json([_as_json(answer) for answer in answers])
         return
@@ -125,6 +132,11 @@ def _print(
             print_lines(_headed(answer.host, lines(answer.value)))
         if answer.error is not None:
             print_lines(_headed(answer.host, _error_lines(answer.error)))
+
+
+def only_there(next_step: str, host: str) -> str:
+    """Return a next step whose commands work on one host: without it they would on the fleet."""
+    return _ON_A_FLEET.sub(rf"`fleetctl \1 --host {host}`", next_step)
 
 
 def _as_json(answer: Answer[T]) -> dict[str, object]:
@@ -173,7 +185,8 @@ def _utc(at_s: float) -> str:
 
 def _transaction_lines(held: HeldTransaction) -> Iterator[str]:
     since = f", since {_utc(held.since_s)}" if held.since_s else ""
-    yield f"{held.state} change of run {held.run_id} by {held.holder} ({held.purpose}){since}"
+    change = _CHANGES.get(held.state, f"{held.state} change")
+    yield f"{change} of run {held.run_id} by {held.holder} ({held.purpose}){since}"
     yield from (f"  {step}" for step in held.steps)
     yield from (f"  in conflict: {path}" for path in held.conflicts)
     if held.problem:

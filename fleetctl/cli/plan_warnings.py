@@ -39,12 +39,15 @@ def _is_alike(host: HostPlan) -> bool:
     return bool(others) and all(other == first for other in others)
 
 
+_LEFT = {State.COMMITTED.value: "the kept change", State.CONFLICT.value: "a change in conflict"}
+
+
 def kept_changes(held: Mapping[str, Status]) -> Iterator[str]:
-    """Yield what earlier runs left on hosts on purpose: it is part of "as found"."""
+    """Yield what earlier runs left on hosts: it is part of "as found"."""
     for host, status in held.items():
-        kept = [t.run_id for t in status.transactions if t.state == State.COMMITTED.value]
-        for run in dict.fromkeys(kept):
+        left = [(t.run_id, _LEFT[t.state]) for t in status.transactions if t.state in _LEFT]
+        for run, what in dict.fromkeys(left):
             yield (
-                f"{host} as found holds the kept change of run {run};"
+                f"{host} as found holds {what} of run {run};"
                 f" `fleetctl rollback {run} --host {host}` takes it back"
             )

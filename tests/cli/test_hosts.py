@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fleetctl.cli.hosts import _status_lines
+from fleetctl.cli.hosts import _status_lines, only_there
 from fleetctl.transaction.snapshot import HeldTransaction, Status
 
 
@@ -28,3 +30,31 @@ def test_a_kept_change_is_told_with_its_age_and_that_nobody_works_there(since_s,
         f"committed change of run r1 by ann@desk (fix){told}",
         "  replace /x",
     ]
+
+
+def test_a_change_in_conflict_reads_as_one():
+    held = replace(kept(0.0), state="conflict", conflicts=("/x",))
+
+    assert [*_status_lines(Status((), (held,)))][1::2] == [
+        "change in conflict of run r1 by ann@desk (fix)",
+        "  in conflict: /x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "there"),
+    [
+        (
+            "`fleetctl rollback --force` overwrites",
+            "`fleetctl rollback --force --host h` overwrites",
+        ),
+        (
+            "`fleetctl rollback` or `fleetctl status`",
+            "`fleetctl rollback --host h` or `fleetctl status --host h`",
+        ),
+        ("`fleetctl rollback R --host g`", "`fleetctl rollback R --host g`"),
+        ("`fleetctl lab up`, `nc -vz h 22`", "`fleetctl lab up`, `nc -vz h 22`"),
+    ],
+)
+def test_the_next_step_of_one_host_s_trouble_leaves_the_others_alone(told, there):
+    assert only_there(told, "h") == there

@@ -45,11 +45,11 @@ def test_arms_that_leave_the_same_bytes_are_named_with_their_hosts(control, trea
 
 
 @pytest.mark.parametrize("state", [state.value for state in State])
-def test_only_a_kept_change_belongs_to_a_host_as_found(state):
+def test_what_stays_after_a_run_belongs_to_a_host_as_found(state):
     told = [*kept_changes({"h": holding(state, state)})]
 
-    assert len(told) == (state == "committed")
-    assert all("`fleetctl rollback r-committed --host h`" in line for line in told)
+    assert len(told) == (state in {"committed", "conflict"})
+    assert all(f"`fleetctl rollback r-{state} --host h`" in line for line in told)
 
 
 def test_every_host_is_asked_what_it_holds():
