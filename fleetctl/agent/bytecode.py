@@ -7,6 +7,7 @@ repeats, and its bytecode is removed; the undo puts the old files back as they w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
@@ -112,7 +113,7 @@ def bring_back(state: StateDir, before: FileBefore, prefix: str | None) -> None:
     for file in files_of(paths[0], directories(paths, prefix)):
         with resolved(file) as place:
             if file not in kept or not _is(place, kept[file]):
-                remove(place)
+                _file_gone(place)
     for file, image in before.bytecode:
         _file_back(state, before.temp, file, image)
     for folder in before.missing_directories:
@@ -128,9 +129,16 @@ def _file_back(state: StateDir, temp: str, file: str, image: FileImage) -> None:
             if not _is(place, image):
                 finish = partial(set_metadata, image=image)
                 replace(place, temp, state.get_object(image.sha256), finish, free=False)
+    except IsADirectoryError:
+        return
     except (FileNotFoundError, NoDirectory):
         if os.path.isdir(os.path.dirname(file)):
             raise
+
+
+def _file_gone(place: Place) -> None:
+    with contextlib.suppress(IsADirectoryError):  # no interpreter takes a directory for bytecode
+        remove(place)
 
 
 def _is(place: Place, image: FileImage) -> bool:

@@ -24,6 +24,8 @@ WANTS = UNITS / "multi-user.target.wants"
 BOOT_MARKS = Path("/run/fleetctl")
 SYSTEMD_RUNS = Path("/run/systemd/system")
 TIMER_ACCURACY = "500ms"
+# `systemctl isolate` ends everything else; older versions of systemd-run do not know how to say so
+STAYS_ISOLATED = ("--timer-property=IgnoreOnIsolate=yes", "--property=IgnoreOnIsolate=yes")
 RETRY_S = 5
 
 BOOT_UNIT = """\
@@ -167,9 +169,11 @@ class DeadMan:
             "--property=StartLimitIntervalSec=0",
             "--property=OOMScoreAdjust=-1000",
             "--quiet",
-            *self._program.argv("expire", self._state, lease_id),
         ]
-        said = self._systemctl.command("systemd-run", *words)
+        argv = self._program.argv("expire", self._state, lease_id)
+        said = self._systemctl.command("systemd-run", *words, *STAYS_ISOLATED, *argv)
+        if said.exit_code != 0 and "IgnoreOnIsolate" in said.errors:
+            said = self._systemctl.command("systemd-run", *words, *argv)
         if said.exit_code != 0:
             raise OSError(f"systemd-run: {said.errors or said.output}")
         return f"{name}.timer"

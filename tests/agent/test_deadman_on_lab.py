@@ -169,3 +169,13 @@ def test_a_host_without_a_directory_of_boot_links_has_none_afterwards(systemd_ho
         host.shell(f"rm -rf {wants}; mv /root/aside {wants}")
     assert during == "755\n"
     assert after == before
+
+
+def test_an_isolate_ends_no_dead_man(systemd_host):
+    host = systemd_host
+    before = host.look()
+    host.change_module_and_vanish()
+
+    host.shell("systemctl isolate --no-block multi-user.target")
+
+    host.wait(before, within_s=LEASE_S + 3 * GRACE_S)

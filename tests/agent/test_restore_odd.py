@@ -25,7 +25,13 @@ def a_file(path):
     path.write_bytes(b"mine")
 
 
-@pytest.mark.parametrize("deed", [a_directory, a_file])
+def directories(path):
+    for file in path.iterdir():
+        file.unlink()
+        file.mkdir()
+
+
+@pytest.mark.parametrize("deed", [a_directory, a_file, directories])
 def test_bytecode_whose_directory_somebody_removed_keeps_nothing_from_coming_back(ground, deed):
     before = ground.look()
     ground.apply()
