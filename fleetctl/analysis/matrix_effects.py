@@ -20,6 +20,7 @@ from fleetctl.analysis.matrix_model import (
     design_of,
     is_at,
     main_terms,
+    measured_levels,
     terms_of,
 )
 from fleetctl.analysis.qbf import pooled_dispersion
@@ -121,7 +122,7 @@ def matrix_effects(
         InputError: effects can't be told apart, or the model did not converge.
     """
     bad = sum(cell.counts.bad for cell in cells)
-    if bad < FEWEST_BAD_FOR_A_MODEL:
+    if bad < FEWEST_BAD_FOR_A_MODEL or not main_terms(measured_levels(factors, cells)):
         phi, df = _dispersion_of_cells(cells, history)
         effects = [_exact_effect(cells, factors, term, phi, df) for term in main_terms(factors)]
         return MatrixEffects("stratified exact", phi, df, _adjusted(effects))
@@ -134,14 +135,16 @@ def _firth_effects(
     interactions: Sequence[tuple[str, str]],
     history: Dispersion | None,
 ) -> MatrixEffects:
-    terms = terms_of(factors, interactions, cells)
+    measured = measured_levels(factors, cells)
+    terms = terms_of(measured, interactions, cells)
     pairs = [term for term in terms if len(term) > 1]
-    design, bad, sessions = design_of(factors, cells, terms)
+    design, bad, sessions = design_of(measured, cells, terms)
     whole = firth_fit(design, bad, sessions, [terms.index(pair) for pair in pairs])
     phi, df = _residual_dispersion(whole.coefficients, design, bad, sessions, history)
-    fits = [_fit_of_factor(factors, cells, terms, factor.name) for factor in factors]
+    fits = [_fit_of_factor(measured, cells, terms, factor.name) for factor in measured]
     estimates = [estimate for fit in fits for estimate in fit]
     estimates += _estimates(pairs, terms, whole)
+    untold = _untold(factors, measured)
     effects = [
         Effect(
             term=one.term,
@@ -155,9 +158,33 @@ def _firth_effects(
         )
         for one in estimates
         for rates in [_matched_rates(cells, factors, one.term)]
+        if not untold & set(one.term)
     ]
+    effects = _in_order(factors, effects)
     spare = len(bad) - len(whole.coefficients) + (history.df if history else 0)
     return MatrixEffects("firth", phi, df, _adjusted(effects), spare=max(spare, 0))
+
+
+def _untold(factors: Sequence[Factor], measured: Sequence[Factor]) -> set[tuple[str, str]]:
+    """Return the levels of which nothing can be said: they, or their baseline, have no run."""
+    return {
+        (factor.name, level)
+        for factor, found in zip(factors, measured, strict=True)
+        for level in factor.levels[1:]
+        if level not in found.levels or factor.levels[0] not in found.levels
+    }
+
+
+def _in_order(factors: Sequence[Factor], effects: Sequence[Effect]) -> list[Effect]:
+    """Return the effects as the factors are, with those of which nothing can be said."""
+    known = {effect.term: effect for effect in effects}
+    mains = main_terms(factors)
+    told = [known.get(term) or _nothing_of(factors, term) for term in mains]
+    return [*told, *(effect for effect in effects if effect.term not in mains)]
+
+
+def _nothing_of(factors: Sequence[Factor], term: Term) -> Effect:
+    return Effect(term, None, None, None, None, None, None, _is_observer(factors, term))
 
 
 class _Estimate(NamedTuple):
@@ -182,6 +209,8 @@ def _fit_of_factor(
     """
     kept = [term for term in terms if len(term) == 1 or name not in dict(term)]
     own = [term for term in kept if len(term) == 1 and name in dict(term)]
+    if not own:
+        return []
     fit = firth_fit(*design_of(factors, cells, kept), [kept.index(term) for term in own])
     return _estimates(own, kept, fit)
 
@@ -209,6 +238,7 @@ def interaction_p(
     Raises:
         InputError: it can't be told from other effects, or the model did not converge.
     """
+    factors = measured_levels(factors, cells)
     terms = terms_of(factors, (*declared, pair), cells)
     own = [i for i, term in enumerate(terms) if {name for name, _ in term} == set(pair)]
     if not own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetctl.analysis.counts import ArmCounts
 
@@ -39,6 +39,21 @@ class MatrixCell:
     levels: Mapping[str, str]
     counts: ArmCounts
     block: str = ""
+
+
+def measured_levels(factors: Sequence[Factor], cells: Sequence[MatrixCell]) -> tuple[Factor, ...]:
+    """Return the factors with the levels that some cell has; of those the first is the baseline.
+
+    The column of a level without a run is constant: left in, it would keep the model from telling
+    anything of any factor.
+    """
+    found = [
+        replace(
+            f, levels=tuple(at for at in f.levels if any(c.levels[f.name] == at for c in cells))
+        )
+        for f in factors
+    ]
+    return tuple(found)
 
 
 def main_terms(factors: Sequence[Factor]) -> list[Term]:

@@ -86,7 +86,10 @@ def sentence(effect: Effect, aliases: Sequence[str] = ()) -> str:
     if is_pair:
         rates = f"neither -> both {rates}"
     if effect.p is None:
-        return f"{name}: nothing can be said, no cells differ in it alone with any bad session"
+        why = "no cells differ in it alone with any bad session"
+        if effect.baseline_rate is None and effect.level_rate is None:
+            why = "no cells that were measured differ in it alone"
+        return f"{name}: nothing can be said, {why}"
     tested = f"{rates}{_odds(effect)}, p {p_value(effect.p)}, Holm p {p_value(effect.p_holm)}"
     if not matters(effect):
         told = (

@@ -232,3 +232,39 @@ def test_a_matrix_in_which_every_session_is_bad_has_no_effect_rather_than_a_cras
 def test_an_unknown_p_stays_unknown_and_is_no_comparison():
     assert adjust_p([0.01, None, 0.04]) == pytest.approx((0.02, None, 0.04))
     assert adjust_p([None, None]) == (None, None)
+
+
+SPEED = Factor("speed", ("low", "mid", "high"))
+
+
+def wide(levels, bad):
+    return [
+        MatrixCell({"patch": patch, "speed": speed}, arm("x", each, [40] * len(each)))
+        for (patch, speed), each in zip(levels, bad, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missing", "untold"), [("high", {"high"}), ("mid", {"mid"}), ("low", {"mid", "high"})]
+)
+def test_a_level_that_never_started_costs_only_what_is_said_of_it(missing, untold):
+    speeds = [speed for speed in SPEED.levels if speed != missing]
+    levels = [(patch, speed) for patch in PATCH.levels for speed in speeds]
+    counts = wide(levels, [[6, 7] if patch == "off" else [0, 1] for patch, _ in levels])
+
+    found = matrix_effects([PATCH, SPEED], counts, [("patch", "speed")])
+
+    told = {effect.term: effect for effect in found.effects}
+    assert list(told)[:3] == [(("patch", "on"),), (("speed", "mid"),), (("speed", "high"),)]
+    assert told[("patch", "on"),].p_holm < 0.01
+    for level in ("mid", "high"):
+        assert (told[("speed", level),].p is None) == (level in untold)
+    pairs = {dict(term)["speed"] for term in told if len(term) == 2}
+    assert pairs == {"mid", "high"} - untold
+
+
+def test_where_one_cell_alone_was_measured_nothing_can_be_said_of_any_factor():
+    counts = wide([("on", "mid")], [[9, 8]])
+
+    with pytest.raises(InputError):
+        matrix_effects([PATCH, SPEED], counts)
