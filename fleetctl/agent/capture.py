@@ -223,7 +223,11 @@ class _Camera:
         """Look at the units around it: a stop takes some along, a start ends others."""
         systemctl = self.edges.systemctl
         if before.active:
-            return replace(before, stopped_with=dependents.stopped_with(systemctl, unit))
+            along = dependents.stopped_with(systemctl, unit)
+            unread = [u for u in along if self.reloads and dependents.is_unread(systemctl, u)]
+            if unread:
+                raise _refused(unit, f"{unread[0]}, which stops with it: {UNREAD}")
+            return replace(before, stopped_with=along)
         ended = dependents.ended_by_start(systemctl, unit)
         if ended:
             raise _refused(unit, f"its start would end {' and '.join(ended)} (Conflicts=)")

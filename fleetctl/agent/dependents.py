@@ -36,6 +36,11 @@ def ended_by_start(systemctl: Systemctl, unit: str) -> tuple[str, ...]:
     return tuple(name for name, runs in found.items() if runs)
 
 
+def is_unread(systemctl: Systemctl, unit: str) -> bool:
+    """Return whether a unit's files were changed and systemd has not read them yet."""
+    return systemctl.show(unit, ("NeedDaemonReload",)).get("NeedDaemonReload") == "yes"
+
+
 def start(systemctl: Systemctl, names: Sequence[str]) -> tuple[str, ...]:
     """Ask for a start of those that do not run, without waiting for it; return them.
 

@@ -19,6 +19,8 @@ from fleetctl.transaction.snapshot import Process
 COMMAND_DEADLINE_S = 30.0
 PROPERTIES = (
     "ActiveState",
+    "BoundBy",
+    "ConsistsOf",
     "ControlGroup",
     "DropInPaths",
     "EnvironmentFiles",
@@ -32,6 +34,9 @@ PROPERTIES = (
     "MainPID",
     "NRestarts",
     "NeedDaemonReload",
+    "PropagatesStopTo",
+    "RequiredBy",
+    "RequisiteOf",
     "Restart",
     "Result",
     "SubState",

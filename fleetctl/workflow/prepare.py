@@ -24,6 +24,7 @@ from fleetctl.workflow.flags import flag_goals, sources_of
 from fleetctl.workflow.observe import HostView, look, observe
 from fleetctl.workflow.site import Site
 
+_STOPPED_WITH = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 _SHARE = (
     "; or let the arms share the caches of compiled kernels: "
     "`[jit]` with `share = true` and a `reason`"
@@ -217,6 +218,12 @@ def unit_warnings(properties: Mapping[str, str], serving: Collection[int]) -> tu
         found.append(
             f"systemd has restarted the unit by itself since it was last started: NRestarts="
             f"{restarts}; `journalctl -u` says why, and a crash loop can't be put back"
+        )
+    along = [name for each in _STOPPED_WITH for name in properties.get(each, "").split()]
+    if along:
+        found.append(
+            f"a stop takes along {', '.join(dict.fromkeys(along))}; those that run are started "
+            "again after every restart of the service"
         )
     return tuple(found)
 

@@ -113,14 +113,15 @@ def test_what_a_start_would_end_is_refused(systemd_host, around):
     assert around() == before
 
 
-def test_an_edit_that_systemd_has_not_read_is_not_read_by_us(systemd_host):
+@pytest.mark.parametrize("unit", [UNIT, "router.service"])
+def test_an_edit_that_systemd_has_not_read_is_not_read_by_us(systemd_host, around, unit):
     host = systemd_host
-    dropin = f"{FOLDER}/{UNIT}.d"
+    dropin = f"{FOLDER}/{unit}.d"
     host.shell(f"mkdir -p {dropin}; printf '[Service]\nNice=7\n' >{dropin}/theirs.conf")
     try:
         with pytest.raises(FleetError, match="cannot change") as refused:
             host.agent.apply(host.lease(), new_id(), [ReloadUnits(), RESTART], {})
-        nice = host.shell(f"systemctl show -P Nice {UNIT}").strip()
+        nice = host.shell(f"systemctl show -P Nice {unit}").strip()
     finally:
         host.shell(f"rm -r {dropin}")
         host.shell("systemctl daemon-reload")

@@ -25,6 +25,13 @@ def test_a_unit_that_stops_badly_is_named(kill_mode, main, serving, says):
     assert all(said in line for said, line in zip(says, found, strict=True))
 
 
+@pytest.mark.parametrize("name", ["RequiredBy", "BoundBy", "ConsistsOf", "PropagatesStopTo"])
+def test_units_that_a_stop_takes_along_are_named(name):
+    (line,) = unit_warnings({name: "router.service exporter.service", "WantedBy": "x"}, set())
+
+    assert "takes along router.service, exporter.service;" in line
+
+
 @pytest.mark.parametrize(("restarts", "told"), [("0", 0), ("", 0), ("1", 1), ("250", 1)])
 def test_a_unit_that_does_not_stay_up_by_itself_is_named(restarts, told):
     found = unit_warnings({"NRestarts": restarts}, set())
