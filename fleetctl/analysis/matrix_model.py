@@ -47,13 +47,11 @@ def measured_levels(factors: Sequence[Factor], cells: Sequence[MatrixCell]) -> t
     The column of a level without a run is constant: left in, it would keep the model from telling
     anything of any factor.
     """
-    found = [
-        replace(
-            f, levels=tuple(at for at in f.levels if any(c.levels[f.name] == at for c in cells))
-        )
-        for f in factors
-    ]
-    return tuple(found)
+    seen = {pair for cell in cells for pair in cell.levels.items()}
+    return tuple(
+        replace(factor, levels=tuple(at for at in factor.levels if (factor.name, at) in seen))
+        for factor in factors
+    )
 
 
 def main_terms(factors: Sequence[Factor]) -> list[Term]:
