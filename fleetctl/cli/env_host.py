@@ -41,11 +41,20 @@ def show(
             told.append({"host": found.name, "flags": origins_as_json(origins)})
             if not as_json:
                 print_lines([f"{found.name}: {found.host.unit}", *render_origins(origins)])
-            for line in _likely_mistyped(found, origins):
+            for line in (*_without_processes(found, origins), *_likely_mistyped(found, origins)):
                 console.say(f"note: {found.name}: {line}")
     if as_json:
         print_json(told)
     console.say(f"note: {ENVIRON_NOTE}")
+
+
+def _without_processes(found: Reached, origins: Sequence[FlagOrigin]) -> Iterator[str]:
+    """Yield a line where nothing runs: files alone can't tell whether the unit ever reads them."""
+    if origins and not any(origin.running for origin in origins):
+        yield (
+            f"no process of {found.host.unit} runs, so this is what its files say; where there is"
+            " no such unit, mend `unit` in the inventory"
+        )
 
 
 def _likely_mistyped(found: Reached, origins: Sequence[FlagOrigin]) -> Iterator[str]:

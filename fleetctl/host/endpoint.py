@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Backend(enum.StrEnum):
-    """The programs that can carry a `Transport`; the words of `--transport`."""
+    """The programs that can carry a `Transport`; the words of `transport` in an inventory."""
 
     PARAMIKO = "paramiko"
     OPENSSH = "openssh"

@@ -206,7 +206,7 @@ def connect_openssh(endpoint: Endpoint, *, gate: HandshakeGate, clock: Clock) ->
         raise SshConfigRefused(
             "cannot use OpenSSH",
             why="there is no `ssh` program on this machine",
-            next_step="install openssh-client, or leave `--transport` away",
+            next_step="install openssh-client, or leave `transport` of the inventory away",
         )
     route = route_to(endpoint)
     with gate.passing(*((host.host_name, host.port) for host in route)):

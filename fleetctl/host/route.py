@@ -35,7 +35,7 @@ def refuse_beyond_paramiko(route: tuple[Resolved, ...]) -> tuple[Resolved, ...]:
             raise SshConfigRefused(
                 f"cannot reach {host.alias} as ssh_config asks for",
                 why=f"it sets {', '.join(host.beyond_paramiko)}, which only OpenSSH can honour",
-                next_step="use `--transport openssh`, or unset it for this host",
+                next_step='use `transport = "openssh"` in the inventory, or unset it for this host',
             )
     return route
 

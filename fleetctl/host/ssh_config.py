@@ -248,7 +248,7 @@ def _percent(text: str, tokens: Mapping[str, str]) -> str:
         raise SshConfigRefused(
             f"cannot expand `{found[0]}` in ssh_config",
             why=f"fleetctl does not know this token; it stands in `{text}`",
-            next_step="write the value out, or use `--transport openssh`",
+            next_step='write the value out, or use `transport = "openssh"` in the inventory',
         )
 
     return re.sub(r"%(.)", value, text)

@@ -200,7 +200,8 @@ def rejected(
         return SshConfigRefused(
             f"cannot check the host key of {label}",
             why=f"{where} trusts it through a certificate authority, which paramiko can't check",
-            next_step=f"use `--transport openssh`, or add its plain key: {name} {shown.text}",
+            next_step='use `transport = "openssh"` in the inventory, or add its plain key: '
+            f"{name} {shown.text}",
         )
     if trust is Trust.CHANGED:
         return HostKeyRejected(
@@ -228,10 +229,10 @@ def login_refused(host: Resolved, endpoint: Endpoint, keys: Keys, said: str) -> 
     tried = ", ".join(named.name for named in keys.usable) or "none"
     skipped = f"; not tried: {'; '.join(keys.unusable)}" if keys.unusable else ""
     hint = (
-        "use `--transport openssh`, which can use all of them"
+        'use `transport = "openssh"` in the inventory, which can use all of them'
         if keys.unusable
         else f"put a public key into ~{host.user}/.ssh/authorized_keys there, "
-        "or name the right one with `identity_file`"
+        "or name the right one with `identity`"
     )
     return LoginRefused(
         f"{host.user} may not log in to {_label(host, endpoint)}",
@@ -253,7 +254,7 @@ def _failed(host: Resolved, endpoint: Endpoint, error: Exception, *, had_key: bo
         f"the login to {label} broke off",
         why=f"the server ended it: {_text(error)}",
         next_step="look into the host's sshd log; too many keys offered may be the reason "
-        "(MaxAuthTries), then name one with `identity_file`",
+        "(MaxAuthTries), then name one with `identity`",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from fleetctl.cli.app import app
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.environment.explain import explain, flag_names
 from fleetctl.environment.shell.parser import system_parser
-from fleetctl.environment.sources import Sources
+from fleetctl.environment.sources import ProcessEnvironment, Sources
 
 SCRIPT = "/srv/dsv4/serve.sh"
 SOURCES = Sources(
@@ -65,3 +66,18 @@ def test_a_name_very_like_a_set_one_is_asked_about_on_stderr(env, name, more):
 def test_a_set_name_and_one_like_no_other_are_not_asked_about(env, name):
     code, out, err = env("h1", name)
     assert (code, name in out, "nothing sets" in err) == (0, True, False)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_flags_of_a_unit_without_processes_are_told_to_be_what_files_say(env, monkeypatch, runs):
+    process = ProcessEnvironment(7, ("/usr/bin/python3",), {"SGLANG_DSV4_TRITON_INDEXER": "1"})
+    sources = replace(SOURCES, processes=(process,) if runs else ())
+    monkeypatch.setattr(
+        "fleetctl.workflow.flags.explain_flags",
+        lambda _host, names=(): explain(sources, system_parser(), names),
+    )
+
+    code, _, err = env("h1", "SGLANG_DSV4_TRITON_INDEXER")
+
+    assert code == 0
+    assert ("no process of dsv4.service runs" in err) is not runs

@@ -168,7 +168,7 @@ class TestAuthorities:
         with pytest.raises(SshConfigRefused, match="certificate authority") as caught:
             open_transport(sshd.endpoint(), Backend.PARAMIKO)
 
-        assert "--transport openssh" in caught.value.next_step
+        assert '`transport = "openssh"` in the inventory' in caught.value.next_step
         assert "Accepted" not in sshd.log
 
     def test_openssh_checks_the_certificate(self, sshd: Sshd, open_transport: Open):

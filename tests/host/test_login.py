@@ -117,7 +117,7 @@ class TestLoginKeys:
         with pytest.raises(LoginRefused, match="FIDO") as caught:
             open_transport(shared_sshd.endpoint(identity_files=(key,)), Backend.PARAMIKO)
 
-        assert "--transport openssh" in caught.value.next_step
+        assert '`transport = "openssh"` in the inventory' in caught.value.next_step
 
     @pytest.mark.parametrize("content", ["", "garbage\n", "-----BEGIN OPENSSH PRIVATE KEY-----\n"])
     def test_a_file_that_is_no_key_is_named(

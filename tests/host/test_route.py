@@ -74,7 +74,7 @@ def test_a_proxy_command_is_refused_and_the_other_back_end_named(config: Path):
     with pytest.raises(SshConfigRefused, match="ProxyCommand") as caught:
         refuse_beyond_paramiko(route_to(endpoint(config)))
 
-    assert "--transport openssh" in caught.value.next_step
+    assert '`transport = "openssh"` in the inventory' in caught.value.next_step
 
 
 @pytest.mark.parametrize(
