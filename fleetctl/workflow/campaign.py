@@ -142,11 +142,12 @@ def unfinished(state: CampaignState, run_id: str) -> list[FleetError]:
     for runs, what in ((failed, "could not be measured"), (left, "were not measured")):
         if runs:
             cells = list(dict.fromkeys(one.run.cell for one in runs))
+            more = len(cells) - 1
             found.append(
                 FleetError(
                     f"{len(runs)} of {len(state.runs)} cell runs {what}",
                     why=next((one.why for one in runs if one.why), "the campaign ended before")
-                    + f" ({cells[0]}{f' and {len(cells) - 1} more cells' if cells[1:] else ''})",
+                    + f" ({cells[0]}{f' and {more} more' if more else ''})",
                     next_step=f"`fleetctl matrix --resume {run_id}` makes what is missing",
                     exit_code=ExitCode.FAILED_RESTORED,
                 )

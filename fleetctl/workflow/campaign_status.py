@@ -24,7 +24,7 @@ def status_lines(run_id: str, state: CampaignState) -> list[str]:
         if runs:
             lines += ["", *section(_table(title, runs))]
     if state.quarantined:
-        rows = tuple(state.quarantined.items())
+        rows = tuple((site, first_line(why)) for site, why in state.quarantined.items())
         lines += ["", *section(Table("Quarantined", ("site", "why"), rows))]
     return lines
 
@@ -32,10 +32,22 @@ def status_lines(run_id: str, state: CampaignState) -> list[str]:
 def _table(title: str, runs: tuple[RunState, ...] | list[RunState]) -> Table:
     header = ("cell", "run", "phase", "site", "faults", "why")
     rows = tuple(
-        (one.run.cell, str(one.run.run + 1), one.phase, one.site, str(one.run.faults), one.why)
+        (
+            one.run.cell,
+            str(one.run.run + 1),
+            one.phase,
+            one.site,
+            str(one.run.faults),
+            first_line(one.why),
+        )
         for one in runs
     )
     return Table(title, header, rows)
+
+
+def first_line(why: str) -> str:
+    """Return a reason without the log lines below it: JSON and the run's folder have them all."""
+    return why.partition("\n")[0]
 
 
 def status_json(run_id: str, state: CampaignState) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from fleetctl.workflow.site import NamedSite
 
 _LOOK_EVERY_S = 1.0
 _LOOK_AT_BUSY_S = 3.0
-# a host on which three cells in a row fail would fail every cell before others get them
+# a host on which three runs in a row fail would fail every cell before others get them
 _MOST_FAULTS_IN_A_ROW = 3
 
 
@@ -73,6 +73,7 @@ class SiteWorker:
         has_others: other sites of the block could take its runs.
         waits_for: why the site has nothing to do now; said once.
         place: among the sites of its block; runs at home there come first.
+        faults: services that failed here since the last result, one for each run.
     """
 
     around: Surroundings
@@ -80,7 +81,7 @@ class SiteWorker:
     has_others: bool
     waits_for: str = ""
     place: Place = ANYWHERE
-    faults_in_a_row: int = 0
+    faults: list[str] = field(default_factory=list)
     _told: FleetError | None = field(default=None)
 
     def run(self) -> None:
@@ -168,6 +169,9 @@ class SiteWorker:
             )
         except FleetError as error:
             self._told = error
+            # what failed on another host before is hardly this one's fault
+            if not (run.faults and is_of_the_cell(error)):
+                self.faults.append(run.arm)
             self._record("attempt_failed", run, why=str(error))
             self._end_if_fast(run, error)
             raise
@@ -175,7 +179,7 @@ class SiteWorker:
             self._record("attempt_spoilt", run)
             around.edges.talk.say(f"  {self.site.name}: this trial does not count")
             return
-        self.faults_in_a_row = 0
+        self.faults.clear()
         self._record("counted", run, trial=result.trial)
         done = len(around.queue.state().in_phase(RunPhase.DONE))
         around.edges.talk.say(f"  {done} of {len(around.queue.state().runs)} cell runs are done")
@@ -207,17 +211,23 @@ class SiteWorker:
             self.around.failed(error, ends_all=False)
         elif is_told and (is_of_the_cell(error) or isinstance(error, DriftError)):
             self.around.edges.talk.say(f"{self.site.name}: {error}; as found again, the next cell")
-            self._count_fault(error)
+            self._give_up_on(error)
         elif not is_told and isinstance(error, (DriftError, InputError)):
             self._set_aside(error)
             self.around.failed(error, ends_all=False)
         else:
             raise error
 
-    def _count_fault(self, error: FleetError) -> None:
-        self.faults_in_a_row += 1
-        if self.faults_in_a_row >= _MOST_FAULTS_IN_A_ROW and self.has_others:
-            self._set_aside(error, f"{self.faults_in_a_row} cells in a row failed here: {error}")
+    def _give_up_on(self, error: FleetError) -> None:
+        """Set the site aside where run after run failed here that did not fail elsewhere."""
+        elsewhere = {
+            one.run.arm
+            for one in self.around.queue.state().runs
+            if one.why and one.site not in ("", self.site.name)
+        }
+        own = [arm for arm in self.faults if arm not in elsewhere]
+        if len(own) >= _MOST_FAULTS_IN_A_ROW and self.has_others:
+            self._set_aside(error, f"{len(own)} cells in a row failed here: {error}")
 
     def _end_if_fast(self, run: CellRun, error: FleetError) -> None:
         """End the campaign where a failed cell ends it, once this one has no attempt left."""
@@ -243,7 +253,7 @@ class SiteWorker:
         around = self.around
         if error is self._told:
             self._told = None
-            self._count_fault(error)
+            self._give_up_on(error)
         if str(error) != self.waits_for:
             self.waits_for = str(error)
             others = "; its cells go to other hosts meanwhile" if self.has_others else ""

@@ -17,6 +17,7 @@ from fleetctl.store.campaign import CampaignState, CellResult, RunPhase
 from fleetctl.store.history import History
 from fleetctl.trial.people import NOT_AS_ASKED
 from fleetctl.workflow.campaign import CampaignEnd
+from fleetctl.workflow.campaign_status import first_line
 from fleetctl.workflow.facts import TrialFacts, arm_counts, clock_steps, in_order
 from fleetctl.workflow.judgement import matching_dispersion
 from fleetctl.workflow.matrix import AskedMatrix
@@ -83,10 +84,10 @@ def report_matrix(
         planned=len(state.runs),
         reused=reused,
         failed=tuple(
-            (one.run.cell, one.run.run, one.site, one.why)
+            (one.run.cell, one.run.run, one.site, first_line(one.why))
             for one in state.in_phase(RunPhase.FAILED)
         ),
-        quarantined=tuple(state.quarantined.items()),
+        quarantined=tuple((site, first_line(why)) for site, why in state.quarantined.items()),
         aliases=aliases_of(asked),
         explained=best_conjunction(factors, cells),
         screened=undeclared_interactions(factors, cells, declared, history),

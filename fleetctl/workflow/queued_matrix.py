@@ -13,6 +13,7 @@ from fleetctl.spec.inventory import Inventory
 from fleetctl.store.campaign import CampaignState, RunPhase, RunState
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.campaign import CampaignEnd, unfinished
+from fleetctl.workflow.campaign_status import first_line
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import open_folder
 from fleetctl.workflow.matrix import AskedMatrix, cell_runs, read_matrix
@@ -172,9 +173,9 @@ def troubles(state: CampaignState) -> list[str]:
     Runs that were measured later are not told.
     """
     left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN, RunPhase.FAILED)
-    told = [f"{one.site}: {one.why}" for one in left if one.why]
+    told = [f"{one.site}: {first_line(one.why)}" for one in left if one.why]
     return list(dict.fromkeys(told)) + [
-        f"{site} is quarantined: {why}" for site, why in state.quarantined.items()
+        f"{site} is quarantined: {first_line(why)}" for site, why in state.quarantined.items()
     ]
 
 

@@ -216,6 +216,18 @@ def test_a_host_on_which_every_cell_fails_is_set_aside_before_it_eats_them_all(b
     assert end.error is None
 
 
+def test_a_cell_that_fails_on_every_host_is_not_blamed_on_the_hosts(bench):
+    def measuring(_site, run):
+        if "keys=fp8" in run.cell:
+            raise failing(NotReady, "it never answered")
+
+    end = bench.run(Fleet(measuring=measuring), runs=12)
+
+    assert not end.state.quarantined
+    assert len(end.results) == 24
+    assert end.error.what == "24 of 48 cell runs could not be measured"
+
+
 def test_a_host_that_can_not_be_restored_is_quarantined_by_name_and_named_at_the_end(bench):
     def leaving(site):
         if site == "h3":
