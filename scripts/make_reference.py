@@ -40,7 +40,7 @@ EXIT_CODES = {
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.REFUSED: "refused before any change: spec, edit, lease, drift, unreachable host",
     ExitCode.FAILED_RESTORED: "failed after a change; every host was restored",
-    ExitCode.FAILED_NOT_RESTORED: "failed, and a host is not restored; the message names it",
+    ExitCode.FAILED_NOT_RESTORED: "a host is not restored, or can't be asked; the message names it",
     ExitCode.CONFLICT: "restored, except files that somebody else had changed meanwhile",
     ExitCode.INCONCLUSIVE: "measured, restored, and nothing firm can be said",
     ExitCode.INVALID: "measured and restored, but the measurement may not be judged",

@@ -72,7 +72,7 @@ def _prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
             next_step=f"`fleetctl rollback --list --host {host.name}` shows what is held there",
             exit_code=ExitCode.FAILED_NOT_RESTORED,
         )
-    edges.talk.say(f"{host.name}: restored: {count(len(files), 'file')} and the unit are as found")
+    edges.talk.say(f"{host.name}: restored: {count(len(files), 'path')} and the unit are as found")
     for path, digest in files:
         edges.talk.say(f"  {digest[:12]:<12} {path}")
     return RestoredProof(host.name, files, ())

@@ -249,7 +249,7 @@ def test_a_host_that_came_back_after_all_is_called_restored(edges, folder, monke
         run.run()
 
     assert failed.value.exit_code is ExitCode.FAILED_RESTORED
-    assert edges.talk.lines == ["a: restored: 0 files and the unit are as found"]
+    assert edges.talk.lines == ["a: restored: 0 paths and the unit are as found"]
 
 
 def test_a_trial_that_was_ended_because_its_host_left_is_redone_and_says_why(
