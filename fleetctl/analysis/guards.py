@@ -284,8 +284,9 @@ def _ratio_check(name: str, a: float | None, b: float | None) -> Check:
     low, high = sorted((a, b))
     apart = high / low - 1 if low > 0 else float(high > 0)
     more = "treatment" if b > a else "control"
-    told = f"the {more} had {apart:.0%} more, {high:.3g} against {low:.3g}"
-    facts = (told,) if low > 0 else (f"the {more} had {high:.3g}, the other arm none",)
+    unit = " s" if name.endswith("_s") else ""
+    told = f"the {more} had {apart:.0%} more, {high:.3g}{unit} against {low:.3g}{unit}"
+    facts = (told,) if low > 0 else (f"the {more} had {high:.3g}{unit}, the other arm none",)
     return replace(
         at_most(name, apart, MOST_EXPOSURE_DIFFERENCE, "ratio"), facts=facts if high > low else ()
     )

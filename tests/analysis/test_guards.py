@@ -144,6 +144,7 @@ def test_a_slower_service_is_told_but_voids_nothing():
 
     assert slower.passed is False
     assert slower.value == pytest.approx(0.3)
+    assert slower.facts == ("the treatment had 30% more, 13 s against 10 s",)
     assert not slower.is_void
 
 

@@ -215,7 +215,8 @@ def test_which_arm_was_exposed_more_and_by_how_much_is_told(name, a, b, arm_with
 
     found = judged(*SIXTEEN, guards=GuardFacts(*arms))
 
-    told = f"the {arm_with_more} had 50% more, 15 against 10"
+    unit = " s" if name == "in_flight_s" else ""
+    told = f"the {arm_with_more} had 50% more, 15{unit} against 10{unit}"
     assert told in headline(found)
     assert any(line.startswith("exposure differs") and told in line for line in beside(found))
 
