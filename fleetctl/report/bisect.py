@@ -224,7 +224,8 @@ def _after_no_change(report: BisectReport) -> str:
 
 def render(report: BisectReport) -> str:
     """Return the bisection as plain text; ends with a line feed."""
-    head = [report.name, *([report.hypothesis] if report.hypothesis else []), ""]
+    about = [f"hypothesis: {report.hypothesis}"] if report.hypothesis else []
+    head = [f"{report.name} {report.run_id}".rstrip(), *about, ""]
     sections = [
         [*head, *wrapped(headline(report))],
         bullets(notes(report)),

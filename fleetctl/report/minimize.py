@@ -165,7 +165,8 @@ def builds_table(report: MinimizeReport) -> Table:
 
 def render(report: MinimizeReport) -> str:
     """Return the minimisation as plain text; ends with a line feed."""
-    head = [report.name, *([report.hypothesis] if report.hypothesis else []), ""]
+    about = [f"hypothesis: {report.hypothesis}"] if report.hypothesis else []
+    head = [f"{report.name} {report.run_id}".rstrip(), *about, ""]
     sections = [
         [*head, *wrapped(headline(report))],
         bullets(notes(report)),

@@ -151,3 +151,9 @@ def test_the_assumption_is_always_printed_and_json_holds_every_number():
     belief = found["belief"]
     total = sum(s["raised"] + s["lowered"] for s in belief["steps"]) + belief["none"]
     assert total == pytest.approx(1.0)
+
+
+def test_the_head_names_the_search_its_run_and_what_was_believed():
+    told = render(report(RUNS, FOUND)).splitlines()
+
+    assert told[:2] == ["which_step r", "hypothesis: One step did it."]
