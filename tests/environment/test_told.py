@@ -427,3 +427,41 @@ def test_a_program_behind_a_directory_that_cannot_be_told_is_not_followed(script
     text = "#!/bin/bash\nexport A=%s\nexec vllm serve x\n"
     files = {"bin/starter": text % "bin", "lib/starter": text % "lib"}
     assert check(tmp_path, script.replace("@R@", str(tmp_path)), files)["A"] == value
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ('unset Z\nexport A=1 B="${!Z}"\n', HOLE),
+        ('Z=\nif true; then export A=1 B="${!Z:-x}"; A=4; fi\n', HOLE),
+        ('f() { export A=1; B="${!Z}"; export A=3; }\nf\n', HOLE),
+        ('Z=A\nexport A=1 B="${!Z}"\n', "1"),
+        ('X=(1)\nexport A=1 B="${!X[@]}" C="${!HO*}"\n', "1"),
+        ("declare -xi B='1 2'; export A=1\n", HOLE),
+        ("declare -i B\nB=x.y; export A=1\n", HOLE),
+        ("declare -i B=2*3; export A=1\n", "1"),
+        ("declare -xi A=-0\n", HOLE),
+        ("declare -xi A=99999999999999999999\n", HOLE),
+        ("declare -xi A=-7\n", "-7"),
+        ("declare -xc A=abc\n", HOLE),
+        ("typeset -i16 A=3\nexport A\n", None),
+        ("set -- $(echo a b c)\nexport A=$2 B=$#\n", HOLE),
+        ("f() { export A=$2; }\nf x$(echo a b) c\n", HOLE),
+        ('set -- "$(echo a b)" c\nexport A=$2\n', "c"),
+        ("set -- a b\nshift 5\nexport A=${1-none}\n", "a"),
+        ("set -- a b\nshift 2\nexport A=${1-none}\n", "none"),
+        ("export A=$BASH_SOURCE\n", "@R@/serve.sh"),
+        ("export A=${BASH_SOURCE:-$0}\n", "@R@/serve.sh"),
+        ("[[ ab =~ a(.) ]]\nexport A=$BASH_REMATCH B=$PIPESTATUS\n", HOLE),
+    ],
+)
+def test_what_bash_refuses_or_counts_otherwise_is_not_told_as_done(script, value, tmp_path):
+    value = value.replace("@R@", str(tmp_path)) if value else value
+    assert check(tmp_path, script)["A"] == value
+
+
+def test_a_name_that_only_bash_knows_is_not_relied_upon_in_a_script_for_sh(tmp_path):
+    host = Host(tmp_path)
+    script = '#!/bin/sh\ncd "$(dirname "${BASH_SOURCE[0]}")/.."\nexport A=$PWD B=$BASH_SOURCE\n'
+    host.lay_out(f"{script}exec vllm serve x\n", {}, {})
+    assert host.told("AB") == {"A": HOLE, "B": HOLE}

@@ -305,6 +305,7 @@ class _Builder:
             index=self.text(index) if index else "",
             inner=tuple(inner),
             computed=self.arithmetic(node, places) if any(places) else None,
+            indirect=bool(node.get("Excl")) and not index and not node.get("Names"),
         )
 
     def arithmetic(self, node: Node, expressions: Sequence[Node | None]) -> Arithmetic:

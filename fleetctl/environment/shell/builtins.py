@@ -11,10 +11,19 @@ from fleetctl.environment.shell.machine import NAME, Machine
 from fleetctl.environment.shell.paths import moved
 from fleetctl.environment.shell.programs import DATA, PROGRAMS, SHELLS, TRANSPARENT
 from fleetctl.environment.shell.tree import Assignment, Declaration
-from fleetctl.environment.shell.words import Field, fields_of, value_of
+from fleetctl.environment.shell.words import Field, arguments_of, fields_of, value_of
 from fleetctl.errors import EditRefused
 
-_ATTRIBUTES = {"r": "readonly", "i": "integer", "u": "upper", "l": "lower", "n": "nameref"}
+_ATTRIBUTES = {
+    "r": "readonly",
+    "i": "integer",
+    "u": "upper",
+    "l": "lower",
+    "n": "nameref",
+    "c": "capital",
+}
+_LETTERS = frozenset("aAcfFgiIlnprtuxv-")
+"""The options that declarations know; with any other one they fail, and declare nothing."""
 _ASSIGNED = re.compile(r"([^=]*?)(\+?)=(.*)", re.DOTALL)
 
 
@@ -50,6 +59,8 @@ def declaration(machine: Machine, command: Declaration, state: State) -> None:
                 flags.append(item.text)
             else:
                 rest.append(item)
+    if _is_wrong(flags):
+        return
     options = _options(command.variant, flags, state)
     if options.functions:
         names = [item[0].name for item in rest if isinstance(item, tuple)]
@@ -67,6 +78,8 @@ def declare_words(machine: Machine, variant: str, items: Sequence[Field], state:
     if variant == "local" and not state.in_function:
         return
     flags = [item.text for item in items if _is_flag(item.text)]
+    if _is_wrong(flags):
+        return
     options = _options(variant, flags, state)
     if options.functions:
         _declare_functions(machine, options, [item.text for item in items])
@@ -83,6 +96,10 @@ def _declare_functions(machine: Machine, options: Options, names: Sequence[str])
 
 def _is_flag(text: str) -> bool:
     return text[:1] in ("-", "+") and len(text) > 1
+
+
+def _is_wrong(flags: Sequence[str]) -> bool:
+    return any(HOLE not in flag and set(flag[1:]) - _LETTERS for flag in flags)
 
 
 def _options(variant: str, flags: Sequence[str], state: State) -> Options:
@@ -124,7 +141,7 @@ def _declare(
     write = machine.write(
         name, Means.ASSIGNED, options.how, argument.start, text, machine.site_of(argument)
     )
-    _declare_value(write, options, state, append=argument.append)
+    _declare_value(machine, write, options, state, append=argument.append)
 
 
 def _is_wholly_quoted(machine: Machine, argument: Assignment) -> bool:
@@ -133,12 +150,15 @@ def _is_wholly_quoted(machine: Machine, argument: Assignment) -> bool:
     return raw[:1] in (b"'", b'"') and raw[:1] == raw[-1:]
 
 
-def _declare_value(write: Write, options: Options, state: State, *, append: bool) -> None:
+def _declare_value(
+    machine: Machine, write: Write, options: Options, state: State, *, append: bool
+) -> None:
     old = state.get(write.name)
     if options.hides and "readonly" not in old.attributes:
         # A local variable begins without attributes, but inherits the export mark.
         state.put(write.name, replace(old, attributes=frozenset()))
     state.mark(write.name, attributes=options.attributes - {"readonly", "nameref"})
+    machine.note_number(state.get(write.name), write)
     state.assign(write.name, write, append=append, export=options.export)
     _finish(write.name, options, state)
 
@@ -175,7 +195,7 @@ def _declare_field(machine: Machine, item: Field, options: Options, state: State
         return
     site = machine.site_of_field(item, name) if not found[2] else None
     write = machine.write(name, Means.ASSIGNED, options.how, offset, found[3], site)
-    _declare_value(write, options, state, append=bool(found[2]))
+    _declare_value(machine, write, options, state, append=bool(found[2]))
 
 
 # ---- other builtins: each takes the arguments after its name
@@ -251,8 +271,7 @@ def _set(machine: Machine, items: Sequence[Field], state: State) -> None:
         position += text.endswith("o")
     arguments_given = position < len(texts) or "--" in texts
     if arguments_given:
-        loose = any(item.rest for item in items[position:])
-        state.arguments = None if loose else tuple(texts[position:])
+        state.arguments = arguments_of(items[position:])
 
 
 def _keyword_mode(line: int) -> EditRefused:
@@ -274,8 +293,12 @@ def _shopt(machine: Machine, items: Sequence[Field], state: State) -> None:
 
 def _shift(machine: Machine, items: Sequence[Field], state: State) -> None:
     count = items[0].text if items else "1"
-    if state.arguments is not None:
-        state.arguments = state.arguments[int(count) :] if count.isdigit() else None
+    if state.arguments is None:
+        return
+    if not count.isdigit():
+        state.arguments = None
+    elif int(count) <= len(state.arguments):  # else it fails, and shifts nothing
+        state.arguments = state.arguments[int(count) :]
 
 
 def _cd(machine: Machine, items: Sequence[Field], state: State) -> None:

@@ -183,6 +183,7 @@ class _Chooser:
             ("integer" in attributes and not is_plain_integer(wanted))
             or ("upper" in attributes and wanted != wanted.upper())
             or ("lower" in attributes and wanted != wanted.lower())
+            or ("capital" in attributes and wanted != wanted.capitalize())
         )
         if altered:
             raise self.refused(

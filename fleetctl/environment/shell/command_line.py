@@ -164,12 +164,15 @@ class Reader:
 
     def note_expansion(self, position: int) -> None:
         """A word may be any number of words; behind an option it is the option's value."""
+        valued = position > 0 and self.option(position - 1) != ""
+        if self.several(position) and not valued and not self.runs(position):
+            self.prefixed = True
+
+    def several(self, position: int) -> bool:
+        """Say whether a word that can't be told may be any number of words."""
         parts = self.fields[position].word.parts
         output = len(parts) == 1 and isinstance(parts[0], Substitution)
-        several = self.fields[position].rest or (output and self.at(position) == HOLE)
-        valued = position > 0 and self.option(position - 1) != ""
-        if several and not valued and not self.runs(position):
-            self.prefixed = True
+        return self.fields[position].rest or (output and self.at(position) == HOLE)
 
     def runs(self, position: int) -> bool:
         """Say whether a word that can't be told is the program: `"$PY" -m …`, `$(…) serve`."""

@@ -7,12 +7,15 @@ A value is text in which `HOLE` stands for what cannot be told without running t
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fleetctl.environment.quoting import Inside
 
 HOLE = "\0"
+_LARGEST = 2**63 - 1
+_NO_ARITHMETIC = re.compile(r"[\w)]\s+[\w(]|[^\w\s()+*/%<>=!&|^~?:,#\[\]-]")
 
 
 class Means(enum.Enum):
@@ -79,7 +82,7 @@ class Variable:
         exported: None where it depends on the way.
         writers: the writes whose value may be the present one.
         earlier: writes that were overwritten.
-        attributes: readonly, integer, upper, lower, array, nameref.
+        attributes: readonly, integer, upper, lower, capital, array, nameref.
     """
 
     value: str | None
@@ -320,6 +323,8 @@ def _join_saved(one: State, first: Hidden, two: State, second: Hidden) -> Hidden
 def _as_attributes_have_it(value: str, attributes: frozenset[str]) -> str:
     if "integer" in attributes and not is_plain_integer(value):
         return HOLE
+    if "capital" in attributes and value != value.capitalize():
+        return HOLE
     if "upper" in attributes and value != value.upper():
         return HOLE
     if "lower" in attributes and value != value.lower():
@@ -327,7 +332,13 @@ def _as_attributes_have_it(value: str, attributes: frozenset[str]) -> str:
     return value
 
 
+def is_no_arithmetic(text: str) -> bool:
+    """Say whether bash may refuse a text where it wants a number: `1 2`, `a.b`."""
+    return _NO_ARITHMETIC.search(text.replace(HOLE, "0")) is not None
+
+
 def is_plain_integer(value: str) -> bool:
     """Say whether `declare -i` keeps the text as it is."""
     digits = value.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")
+    plain = digits.isascii() and digits.isdigit() and (value == "0" or digits[0] != "0")
+    return plain and abs(int(value)) <= _LARGEST

@@ -10,7 +10,7 @@ from fleetctl.environment.shell.dataflow import State, copied, join
 from fleetctl.environment.shell.machine import Defined, Machine, TooEntangled
 from fleetctl.environment.shell.simple import Ways
 from fleetctl.environment.shell.tree import Group, Statement
-from fleetctl.environment.shell.words import Field
+from fleetctl.environment.shell.words import Field, arguments_of
 
 MOST_ROUNDS = 40
 
@@ -46,8 +46,7 @@ class FunctionCalls(Machine):
 
     def call(self, name: str, arguments: Sequence[Field], state: State) -> State | None:
         """Interpret a call of a function, joining all its definitions."""
-        loose = any(item.rest for item in arguments)
-        state.arguments = None if loose else tuple(item.text for item in arguments)
+        state.arguments = arguments_of(arguments)
         active = self.calls.get(name)
         if active is not None:
             return self._recursive(active, state)

@@ -109,7 +109,19 @@ class Interpreter(FunctionCalls):
     # ---- one statement
 
     def outcome(self, statement: Statement, state: State) -> Ways:
-        """Interpret one statement."""
+        """Interpret one statement; of one that fails halfway nobody can tell what it did."""
+        failures = self.failures
+        ways = self._outcome(statement, state)
+        reading = self.reading
+        failed = self.failures > failures
+        if failed:
+            self.left_line = (reading.path, reading.line_of(statement.end))
+        if failed or self.left_line == (reading.path, reading.line_of(statement.start)):
+            for way in {id(w): w for w in ways if w is not None}.values():
+                self.forget(way, "a command that fails", statement.start)
+        return ways
+
+    def _outcome(self, statement: Statement, state: State) -> Ways:
         self.step()
         for redirect in statement.redirects:
             words = [w for w in (redirect.word, redirect.heredoc) if w is not None]

@@ -18,6 +18,7 @@ from fleetctl.environment.shell.dataflow import (
     State,
     Variable,
     Write,
+    is_no_arithmetic,
 )
 from fleetctl.environment.shell.definitions import functions_in
 from fleetctl.environment.shell.observation import Library, Observation, Place, Reading
@@ -88,6 +89,8 @@ class Machine(abc.ABC):
     begun_in: str = HOLE
     written: set[str] = field(default_factory=set)
     background: int = 0
+    failures: int = 0
+    left_line: tuple[str, int] = ("", 0)
     steps: int = 0
 
     @abc.abstractmethod
@@ -199,6 +202,7 @@ class Machine(abc.ABC):
     ) -> None:
         """Give a variable a value; through a reference, give it to the variable referred to."""
         variable = state.get(write.name)
+        self.note_number(variable, write)
         if "nameref" not in variable.attributes:
             state.assign(write.name, write, append=append, export=export)
         elif variable.value and HOLE not in variable.value and NAME.fullmatch(variable.value):
@@ -206,6 +210,11 @@ class Machine(abc.ABC):
             state.may_assign(variable.value, target)
         else:
             state.forget("a reference", write.line, write.path)
+
+    def note_number(self, variable: Variable, write: Write) -> None:
+        """A text that is no arithmetic ends the line in which an integer variable should get it."""
+        if "integer" in variable.attributes and is_no_arithmetic(write.text or ""):
+            self.failures += 1
 
     def computed(self, state: State, name: str, how: str, offset: int, text: str = HOLE) -> None:
         """A builtin gives a variable a value; with an unknown name it may be any variable."""
@@ -296,6 +305,9 @@ class Machine(abc.ABC):
                 self.touch_arithmetic(part, state)
             case Parameter():
                 self.touch(part.inner, state)
+                if part.indirect and NAME.fullmatch(part.name):
+                    # no name to look up is an error: bash leaves the line, and all around it
+                    self.failures += not state.get(part.name).value
                 if part.computed is not None:
                     self.touch_arithmetic(part.computed, state)
                 if part.argument:

@@ -41,7 +41,7 @@ from fleetctl.environment.shell.tree import (
     Word,
     bytes_of,
 )
-from fleetctl.environment.shell.words import Field, is_quoted, value_of
+from fleetctl.environment.shell.words import Field, arguments_of, is_quoted, value_of
 
 
 def run_eval(machine: Machine, command: Simple, items: list[Field], state: State) -> State | None:
@@ -78,7 +78,7 @@ def run_file(machine: Machine, command: Simple, items: list[Field], state: State
         return state
     before = state.arguments
     if len(items) > 1:
-        state.arguments = tuple(item.text for item in items[1:])
+        state.arguments = arguments_of(items[1:])
     with machine.read(reading):
         after = machine.run_sourced(reading.script.body, state)
     if after is not None:

@@ -200,7 +200,7 @@ def _docker(reader: Reader, position: int) -> int:
     position += 1
     while position < len(reader.fields):
         reader.insert_before(position, "-e %s")
-        if reader.fields[position].rest:
+        if reader.several(position):
             reader.note_loose()
             position += 1
         elif reader.option(position):

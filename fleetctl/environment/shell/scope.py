@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 ALWAYS_OWN = frozenset(
     {"UID", "EUID", "PPID", "BASHPID", "LINENO", "RANDOM", "SRANDOM", "SECONDS", "IFS", "OPTIND"}
     | {"EPOCHSECONDS", "EPOCHREALTIME", "BASH", "BASH_VERSION", "BASHOPTS", "SHELLOPTS", "SHLVL"}
+    | {"BASH_REMATCH", "MAPFILE", "PIPESTATUS", "BASH_LINENO", "BASH_ARGV", "BASH_ARGC", "HISTCMD"}
+    | {"BASH_VERSINFO", "BASH_EXECUTION_STRING", "COPROC"}
     | {"FUNCNAME", "BASH_COMMAND", "BASH_SUBSHELL", "_", "GROUPS", "REPLY", "DIRSTACK"}
 )
 """Variables that the shell gives values of its own, whatever it was started with."""
@@ -40,6 +42,8 @@ class MachineScope:
 
     def value_of(self, name: str) -> str | None:
         """Return a variable's value; what the shell gives itself is not known."""
+        if name == "BASH_SOURCE":
+            return HOLE if self.is_sh() else self.script_path()
         variable = self.state.get(name)
         own = (
             name in ALWAYS_OWN

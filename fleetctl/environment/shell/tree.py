@@ -48,6 +48,7 @@ class Parameter:
             or "other" for what this package does not compute (its words are in `inner`).
         index: the text between brackets, "" where there are none.
         computed: the arithmetic of its brackets and its slice.
+        indirect: ${!name}: the variable that `name` names.
     """
 
     start: int
@@ -58,6 +59,7 @@ class Parameter:
     index: str
     inner: tuple[Word, ...]
     computed: Arithmetic | None = None
+    indirect: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ which scripts find their own directory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -131,6 +131,16 @@ def fields_of(word: Word, scope: Scope) -> tuple[Field, ...]:
     if is_glob and text != "[":  # the command `[` matches itself
         text = _GLOB.sub(HOLE, text)
     return (Field(text, word),)
+
+
+def arguments_of(items: Sequence[Field]) -> tuple[str, ...] | None:
+    """Return what becomes $1, $2 and so on; None where their number can't be told."""
+    several = (item.rest or (HOLE in item.text and _may_split(item.word)) for item in items)
+    return None if any(several) else tuple(item.text for item in items)
+
+
+def _may_split(word: Word) -> bool:
+    return any(isinstance(part, Parameter | Substitution) for part in word.parts)
 
 
 def _is_several(part: Part) -> bool:
@@ -289,6 +299,8 @@ def _variable(name: str, scope: Scope) -> str | None:
 
 def _own_directory(part: Parameter, scope: Scope) -> str:
     source = part.name == "BASH_SOURCE" and part.index in ("0", "")
+    if source and scope.is_sh():  # which dash does not know
+        return HOLE
     if source and part.operator == "":
         return scope.script_path()
     own = source or part.name == "0"
@@ -381,21 +393,3 @@ def _hint_fields(word: Word, hints: tuple[str, ...]) -> Iterator[Field]:
     for hint in hints:
         for text in hint.split():
             yield Field(text, word, alone=False, rest=text == HOLE)
-
-
-def mentions(word: Word, name: str) -> bool:
-    """Say whether a word reads a variable by name."""
-    return any(_part_mentions(part, name) for part in word.parts)
-
-
-def _part_mentions(part: Part, name: str) -> bool:
-    match part:
-        case Parameter():
-            inner = [*part.inner, *([part.argument] if part.argument else [])]
-            return part.name == name or any(mentions(word, name) for word in inner)
-        case DoubleQuoted():
-            return any(_part_mentions(inner, name) for inner in part.parts)
-        case Arithmetic() | Substitution():
-            return True
-        case _:
-            return False

@@ -161,7 +161,7 @@ def _escape(value: str, position: int, out: bytearray) -> int:
 
 
 def with_specifiers(text: str, unit: str, home: str, *, system: bool) -> str:
-    """Replace %n, %i and the like; what only the host knows becomes `HOLE`."""
+    """Replace %n, %i and the like; what only the host, or another systemd, knows becomes `HOLE`."""
     name = unit.removesuffix(".service")
     prefix, at, instance = name.partition("@")
     known = {
@@ -187,13 +187,7 @@ def with_specifiers(text: str, unit: str, home: str, *, system: bool) -> str:
         "g": "root" if system else HOLE,
         "G": "0" if system else HOLE,
     }
-    only_host = "aAbBdDfHlmMoqsvwWyY"
-    return re.sub(
-        r"%(.)",
-        lambda m: known.get(m[1], HOLE if m[1] in only_host else m[0]),
-        text,
-        flags=re.DOTALL,
-    )
+    return re.sub(r"%([0-9A-Za-z%])", lambda m: known.get(m[1], HOLE), text)
 
 
 def _unescaped(text: str) -> str:

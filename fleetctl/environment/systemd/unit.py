@@ -303,7 +303,7 @@ def _take_environment(loading: _Loading, listed: list[str], path: str, entry: En
         loading.environment.clear()
     for text in listed:
         name, equals, value = text.partition("=")
-        if equals and is_name(name) and is_unit_value(value):
+        if equals and is_name(name) and is_unit_value(value.replace(HOLE, "")):
             setting = Setting(name, value, "Environment=", path, entry.line)
             loading.environment.setdefault(name, []).append(setting)
 

@@ -119,3 +119,12 @@ def test_a_file_that_the_unit_writes_before_each_start_is_not_known(line, value)
 def test_a_script_that_cannot_be_followed_is_not_taken_for_one_that_sets_nothing():
     script = {SCRIPT: "#!/bin/bash\nset -k\nexec vllm serve x A=2\n"}
     assert value_of("A", sources(f"ExecStart={SCRIPT}\n", **script)) == HOLE
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("%H", HOLE), ("%z", HOLE), ("x%zy", f"x{HOLE}y"), ("5%", "5%"), ("%%z", "%z"), ("%_", "%_")],
+)
+def test_a_specifier_that_this_systemd_may_not_know_is_not_taken_for_text(text, value):
+    unit = f"Environment=A={text}\nExecStart=/usr/bin/vllm serve x\n"
+    assert value_of("A", sources(unit)) == value
