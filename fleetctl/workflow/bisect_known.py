@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fleetctl.analysis.bisection_rates import OFTEN, RARE, RatePriors, rho_weights, told
+from fleetctl.analysis.bisection_rates import OFTEN, RARE, RHOS, RatePriors, rho_weights, told
 from fleetctl.analysis.history import pool
 from fleetctl.errors import InputError
 from fleetctl.spec.bisect import BisectSpec, MinimizeSpec
@@ -45,6 +45,8 @@ def known_at_start(
         folder.write_json(_KNOWN, {"labels": list(labels), "rho": list(rho), "ids": list(ids)})
     told_before = folder.read_table(_KNOWN)
     known = Known(*(tuple(told_before[name]) for name in ("labels", "rho", "ids")))
+    # a search begun by an older version weighed fewer correlations, and goes on with those
+    known = replace(known, rho=known.rho + (0.0,) * (len(RHOS) - len(known.rho)))
     if (known.labels, known.ids) != (tuple(labels), tuple(ids)):
         raise InputError(
             "the list of changes is not the one that the search began with",

@@ -8,6 +8,7 @@ from scipy import special
 
 from fleetctl.analysis.bisection import Seen, Worlds, believe, end_rates, expected_bits
 from fleetctl.analysis.bisection_rates import (
+    RHO_PRIOR,
     RHOS,
     Beta,
     RatePriors,
@@ -19,7 +20,8 @@ from fleetctl.analysis.bisection_rates import (
 from fleetctl.analysis.history import Dispersion
 from fleetctl.errors import InputError
 
-INDEPENDENT = RatePriors(rho_weights=(1.0, 0.0, 0.0, 0.0))
+ALONE = np.eye(len(RHOS))
+INDEPENDENT = RatePriors(rho_weights=tuple(ALONE[0]))
 
 
 def both_ends(good: tuple[int, int], bad: tuple[int, int], runs: int, changes: int) -> list[Seen]:
@@ -39,7 +41,7 @@ def test_a_clean_build_clears_the_changes_in_it_and_a_bad_one_those_after_it():
 
 def test_the_posterior_is_the_one_that_closed_forms_give_for_independent_sessions():
     """Without the order of rates both marginals are beta-binomial: compare on one pair of runs."""
-    worlds = Worlds(rates=RatePriors(Beta(2.0, 30.0), Beta(40.0, 8.0), 0.0, (1.0, 0.0, 0.0, 0.0)))
+    worlds = Worlds(rates=RatePriors(Beta(2.0, 30.0), Beta(40.0, 8.0), 0.0, tuple(ALONE[0])))
     seen = [Seen(0, 1, 40), Seen(1, 30, 40), Seen(2, 33, 40)]
 
     belief = believe(2, seen, worlds)
@@ -72,7 +74,7 @@ def test_runs_that_vary_more_than_sessions_do_prove_less():
     seen = [*ends, Seen(2, 4, 40)]
 
     rigid = believe(4, seen, Worlds(rates=INDEPENDENT))
-    loose = believe(4, seen, Worlds(rates=RatePriors(rho_weights=(0.0, 0.0, 0.0, 1.0))))
+    loose = believe(4, seen, Worlds(rates=RatePriors(rho_weights=tuple(ALONE[-1]))))
 
     assert sum(rigid.raised[:2]) > sum(loose.raised[:2])
 
@@ -82,7 +84,7 @@ def test_a_history_of_even_runs_rules_correlation_out_and_an_uneven_one_asks_for
 
     assert int(np.argmax(rho_weights(even, 40))) == RHOS.index(0.0)
     assert int(np.argmax(rho_weights(uneven, 40))) == RHOS.index(0.10)
-    assert rho_weights(None, 40) == pytest.approx((0.25,) * 4)
+    assert rho_weights(None, 40) == RHO_PRIOR
 
 
 def test_the_run_that_tells_most_is_made_between_what_is_known_good_and_known_bad():

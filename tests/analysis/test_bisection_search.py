@@ -55,6 +55,25 @@ def test_thirty_searches_at_15_percent_against_1_percent_are_right():
     assert right >= 28
 
 
+def lots(design, culprit, seed):
+    """Search a service of which every second boot has the fault, from the culprit on."""
+    rng = np.random.default_rng(seed)
+    end, _ = search(design, lambda k: 0.8 * (k >= culprit and rng.random() < 0.5), rng)
+    return end
+
+
+def test_a_fault_that_every_second_boot_has_is_found_all_the_same():
+    ends = [lots(BisectDesign(8, 40), 5, seed) for seed in range(20)]
+
+    assert sum(end == End(Ending.FOUND, 5) for end in ends) >= 18
+
+
+def test_no_change_is_blamed_for_a_fault_that_every_second_boot_of_all_builds_has():
+    ends = [lots(BisectDesign(8, 40), 0, seed) for seed in range(12)]
+
+    assert sum(end.ending in (Ending.FOUND, Ending.REVERSED) for end in ends) <= 2
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.01, 0.15])
 def test_ends_that_are_alike_end_with_no_change(rate):
     end, runs = search(BisectDesign(16, 40), lambda _: rate, np.random.default_rng(2))
@@ -129,8 +148,8 @@ def test_a_run_without_sessions_is_no_evidence():
 def test_runs_of_one_boot_prove_less_than_runs_of_their_own():
     design = BisectDesign(2, 40)
     ends = [SearchRun(2, Run(9, 40)), SearchRun(0, Run(0, 40))]
-    own = [SearchRun(1, Run(3, 40, boot=f"boot {k}")) for k in range(4)]
-    shared = [SearchRun(1, Run(3, 40, boot="one boot"))] * 4
+    own = [SearchRun(1, Run(0, 40, boot=f"boot {k}")) for k in range(4)]
+    shared = [SearchRun(1, Run(0, 40, boot="one boot"))] * 4
 
     apart, together = (belief_of(design, [*ends, *runs]).best_mass for runs in (own, shared))
 
