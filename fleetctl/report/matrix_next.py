@@ -54,10 +54,27 @@ def _confirm(report: MatrixReport) -> Iterator[str]:
     moved = [e for e in report.effects.effects if matters(e) and len(e.term) == 1]
     if moved:
         largest = min(moved, key=lambda effect: effect.p_holm or 0.0)
+        if (largest.level_rate or 0.0) > (largest.baseline_rate or 0.0):
+            yield _confirm_a_cause(report, largest)
+            return
         yield (
             f"confirm {spelled(largest.term)} by itself: an experiment with the baseline as its "
             "control and this one change, 5 runs or more"
         )
+
+
+def _confirm_a_cause(report: MatrixReport, effect: Effect) -> str:
+    """Return how to confirm what brings the fault: a control has to show it."""
+    levels = effect.term
+    found = report.explained
+    if found is not None and set(levels) <= set(found.levels):
+        levels = tuple(found.levels)
+    with_fault = " with ".join(f"{factor}={level}" for factor, level in levels)
+    return (
+        f"confirm {spelled(effect.term)} by itself: an experiment whose control has {with_fault}, "
+        f"so that it shows the fault, and whose treatment is without {spelled(effect.term)}, "
+        "5 runs or more"
+    )
 
 
 def _screen(report: MatrixReport) -> Iterator[str]:

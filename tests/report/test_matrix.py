@@ -1,13 +1,16 @@
 """A matrix in words and tables."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from fleetctl.analysis.conjunction import best_conjunction
 from fleetctl.analysis.counts import ArmCounts, Run, arm
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import Factor, MatrixCell, matrix_effects
 from fleetctl.report.matrix import MatrixReport, as_json, headline, markdown, render, sentence
+from fleetctl.report.matrix_next import next_steps
 
 PATCH = Factor("indexer", ("transient", "persistent"))
 CLONES = Factor("clones", ("off", "on"), observer=True)
@@ -48,6 +51,21 @@ def test_a_factor_that_raises_the_rate_is_said_to_raise_it():
     found = report([1, 0], [12, 13], [0, 1], [11, 12])
 
     assert "indexer=persistent: raises the rate" in render(found)
+
+
+def test_what_brings_the_fault_is_confirmed_against_a_control_that_shows_it():
+    alone = report([1, 0], [12, 13], [0, 1], [11, 12])
+    both = report([0, 0], [0, 0], [0, 0], [12, 13])
+    both = replace(both, explained=best_conjunction(both.factors, both.cells))
+    mends = report([12, 13], [1, 0], [11, 12], [0, 1])
+
+    told = [" ".join(next_steps(one)) for one in (alone, both, mends)]
+
+    assert "control has indexer=persistent, so that it shows the fault" in told[0]
+    assert "control has indexer=persistent with clones=on, so" in told[1].replace(
+        "clones=on with indexer=persistent", "indexer=persistent with clones=on"
+    )
+    assert "with the baseline as its control" in told[2]
 
 
 def test_factors_that_do_nothing_are_no_proof_of_nothing():
