@@ -15,6 +15,9 @@ from fleetctl.workflow.prepare import HostPlan
 _COMPARED = ("kind", "sha256", "mode", "owner", "group", "mtime_ns", "xattr_sha256", "link_target")
 # `inactive` is what a unit is at boot before its turn comes
 _ON_THE_WAY = ("activating", "deactivating", "reloading", "inactive")
+# a service that loads a model before it calls itself up: as long as systemd itself is patient
+_STARTING = ("condition", "start-pre", "start", "start-post")
+_START_S = 1800.0
 _SETTLE_S = 60.0
 _POLL_S = 0.5
 _UNIT = ("ActiveState", "SubState", "UnitFileState", "FragmentPath", "DropInPaths")
@@ -81,17 +84,19 @@ def _prove_restored(edges: Edges, plan: HostPlan) -> RestoredProof:
 def _settled_differences(edges: Edges, plan: HostPlan) -> list[str]:
     """Return how the unit differs from as found, once a start under way (a boot's) has ended."""
     host, before = plan.reached, plan.view.unit
-    until_s: float | None = None
+    # the clock below: after Ctrl-C the host is proven all the same
+    clock = edges.clock.inner
+    began_s = clock.monotonic_s()
     while True:
         unit = host.agent.observe(Query(units=(host.host.unit,))).units[0]
         differs = list(_unit_differences(before, unit))
         if not differs or unit.properties.get("ActiveState") not in _ON_THE_WAY:
             return differs
-        # the clock below: after Ctrl-C the host is proven all the same
-        clock = edges.clock.inner
-        until_s = until_s or clock.monotonic_s() + _SETTLE_S
-        if clock.monotonic_s() >= until_s:
+        step = unit.properties.get("SubState", "")
+        if clock.monotonic_s() - began_s >= (_START_S if step in _STARTING else _SETTLE_S):
             return differs
+        if step in _STARTING:
+            edges.talk.progress(host.name, f"{host.name}: {unit.unit} is on its way up: {step}")
         clock.sleep(_POLL_S)
 
 
