@@ -97,6 +97,7 @@ class Searching(Generic[S]):
     has_changed: bool = field(default=False, init=False)
     _question: Question | None = field(default=None, init=False)
     _broken: int = field(default=0, init=False)
+    _broke_last: Key | None = field(default=None, init=False)
 
     @property
     def log(self) -> SearchLog:
@@ -142,7 +143,7 @@ class Searching(Generic[S]):
                 self._note_unbuildable(question, error)
                 continue
             self._measure(held, question)
-            self._broken = 0
+            self._broken, self._broke_last = 0, None
 
     def _measure(self, held: HeldSite, question: Question) -> None:
         """Make the trial of a question; one that can't be used is made again.
@@ -188,11 +189,20 @@ class Searching(Generic[S]):
         self._broken += 1
         if self._broken > _MOST_BROKEN_IN_A_ROW:
             raise error
+        if self._is_needed(question) and self._broke_last != question.key:
+            # it may only start now and then
+            self._broke_last = question.key
+            self.edges.talk.say(f"{question.build} is started once more: {error}")
+            return
         self._note_unbuildable(question, error)
 
-    def _note_unbuildable(self, question: Question, error: FleetError) -> None:
+    def _is_needed(self, question: Question) -> bool:
+        """Whether the search can't do without a build: an end, or one that was measured before."""
         measured = any(a.asked.key == question.key for a in self.log.answers())
-        if question.must_work or measured:
+        return question.must_work or measured
+
+    def _note_unbuildable(self, question: Question, error: FleetError) -> None:
+        if self._is_needed(question):
             raise error
         self.edges.talk.say(f"{question.build} is left out: {error}")
         self.log.unbuildable(question.key, str(error))

@@ -70,20 +70,34 @@ def test_a_build_that_can_not_be_made_costs_no_lease(run):
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"),
+    ("kind", "code", "tries"),
     [
-        (NotReady, ExitCode.FAILED_RESTORED),
-        (NotRestored, ExitCode.FAILED_NOT_RESTORED),
-        (ApplyFailed, ExitCode.CONFLICT),
+        (NotReady, ExitCode.FAILED_RESTORED, 2),
+        (NotRestored, ExitCode.FAILED_NOT_RESTORED, 1),
+        (ApplyFailed, ExitCode.CONFLICT, 1),
     ],
 )
-def test_an_end_that_fails_or_a_host_that_is_not_back_ends_the_search(run, kind, code):
+def test_an_end_that_fails_twice_or_a_host_that_is_not_back_ends_the_search(run, kind, code, tries):
     site, searching, log = run(Asks((0,), must_work=[(0,)]), lambda _: failed(kind, code))
 
     with pytest.raises(kind):
         searching.run()
 
-    assert site.taken == 1
+    assert site.taken == tries
+    assert log.unbuildables() == {}
+
+
+def test_an_end_that_only_starts_now_and_then_is_started_once_more(run):
+    starts = {"build 0": [False, True], "build 1": [True]}
+    site, searching, log = run(
+        Asks((0,), (1,), must_work=[(0,)]),
+        lambda r: facts(1) if starts[r.arm].pop(0) else failed(),
+    )
+
+    searching.run()
+
+    assert site.taken == 2
+    assert [answered.asked.key for answered in log.answers()] == [(0,), (1,)]
     assert log.unbuildables() == {}
 
 
