@@ -240,16 +240,28 @@ def forget(edges: Edges) -> Forgotten:
         holding.settle_expired(edges)
         now = status(edges)
         if now.leases or now.transactions:
-            names = [held.lease.id for held in now.leases] + [t.id for t in now.transactions]
-            raise LeaseHeld(
-                "this host still holds something",
-                why=", ".join(names),
-                next_step="`fleetctl rollback` or `fleetctl unlock` first",
-                exit_code=ExitCode.REFUSED,
-            )
+            raise _still_held(now)
         removed = [*_remove_units(), str(edges.state.path)]
         shutil.rmtree(edges.state.path)
     return Forgotten(tuple(removed))
+
+
+def _still_held(now: Status) -> LeaseHeld:
+    """Return the refusal, with who holds what and the command that ends each."""
+    at_work = [held.lease for held in now.leases]
+    left = {
+        t.run_id: t for t in now.transactions if t.run_id not in {one.run_id for one in at_work}
+    }
+    told = [f"run {one.run_id} of {one.holder} is at work" for one in at_work]
+    told += [f"run {run} of {t.holder} left a {t.state} change" for run, t in left.items()]
+    ends = [f"`fleetctl unlock --id {one.id}` ends a run that is at work" for one in at_work]
+    ends += [f"`fleetctl rollback {run}` takes a change back" for run in left]
+    return LeaseHeld(
+        "this host still holds something",
+        why="; ".join(told),
+        next_step="; ".join(ends),
+        exit_code=ExitCode.REFUSED,
+    )
 
 
 def _remove_units() -> list[str]:

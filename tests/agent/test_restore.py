@@ -353,13 +353,20 @@ def test_a_lease_record_is_never_looked_at_while_it_is_rewritten(ground, look):
 
 def test_forgetting_leaves_no_trace_and_refuses_while_something_is_held(ground):
     before = ground.look()
-    ground.apply()
+    lease = ground.apply().granted.lease
 
-    with pytest.raises(LeaseHeld, match="still holds"):
+    with pytest.raises(LeaseHeld, match="still holds") as at_work:
+        ground.agent.forget()
+    ground.agent.commit(lease.id)
+    with pytest.raises(LeaseHeld, match="still holds") as kept:
         ground.agent.forget()
     ground.agent.restore(transaction="tx")
     ground.agent.forget()
 
+    assert at_work.value.why == f"run {lease.run_id} of {lease.holder} is at work"
+    assert f"`fleetctl unlock --id {lease.id}`" in at_work.value.next_step
+    assert kept.value.why == f"run {lease.run_id} of {lease.holder} left a committed change"
+    assert f"`fleetctl rollback {lease.run_id}`" in kept.value.next_step
     assert ground.look() == before
     assert not ground.state.exists()
 
