@@ -100,8 +100,7 @@ def reclassify(folder: Path) -> tuple[Reclassified, ...]:
     if not folders:
         raise InputError(
             f"no transcripts below {folder}",
-            why=f"no file transcripts.*{SUFFIX} was found; a workload of a program of your own stores"
-            " none",
+            why=f"no file transcripts.*{SUFFIX} was found; a program of your own stores none",
             next_step="name the folder of a run of the built-in workload, such as one below runs/",
         )
     return tuple(_trial(each) for each in folders)
