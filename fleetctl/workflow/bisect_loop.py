@@ -38,7 +38,7 @@ from fleetctl.workflow.site import NamedSite, check_layout
 Key = tuple[int, ...]
 _ATTEMPTS = 3
 _MOST_BROKEN_IN_A_ROW = 3
-_BROKEN = (ApplyFailed, NotReady, NotProven)
+BROKEN = (ApplyFailed, NotReady, NotProven)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Searching(Generic[S]):
                         return self._ask_all(held)
                     finally:
                         self.has_changed |= held.has_changed
-            except _BROKEN as error:
+            except BROKEN as error:
                 self._leave_out(error)
 
     def _bare_job(self) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from fleetctl.spec.bisect import Bisect, Minimize
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.run_folder import RunFolder, list_runs, new_run_id
 from fleetctl.store.search_log import SearchLog
-from fleetctl.workflow.bisect_loop import S, Searching
+from fleetctl.workflow.bisect_loop import BROKEN, S, Searching
 from fleetctl.workflow.bisect_series import Content
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges
@@ -106,6 +106,11 @@ def _told_what_is_kept(searching: Searching[S]) -> Iterator[None]:
             error.exit_code = ExitCode.FAILED_RESTORED
         if isinstance(error, Interrupted):
             error.next_step = f"{resume} goes on"
+        elif isinstance(error, BROKEN) and (kept := len(searching.log.answers())):
+            error.next_step = (
+                f"mend the cause, then {resume} goes on from {count(kept, 'measured run')}; "
+                "where the spec has to change, start a new search"
+            )
         elif isinstance(error, StoreError):
             kept = len(searching.log.answers())
             error.why += f"; measured runs that are kept: {kept}; what came after them is lost"
@@ -114,7 +119,7 @@ def _told_what_is_kept(searching: Searching[S]) -> Iterator[None]:
 
 
 def search_job(
-    spec: Bisect | Minimize, path: Path, contents: Iterable[Content], *, kind: str, runs: int
+    spec: Bisect | Minimize, path: Path, contents: Sequence[Content], *, kind: str, runs: int
 ) -> Job:
     """Return the job of a search; its arms come one by one.
 
@@ -135,6 +140,7 @@ def search_job(
         ready=spec.ready,
         lease_s=spec.lease,
         files={path.name: path.read_bytes(), **dict(_sources(contents))},
+        flags=tuple(dict.fromkeys(name for content in contents for name in content.flags)),
     )
 
 

@@ -17,6 +17,7 @@ from fleetctl.errors import (
     Interrupted,
     LeaseHeld,
     LoginRefused,
+    NotReady,
     StoreError,
 )
 from fleetctl.store import run_folder, search_log
@@ -91,11 +92,11 @@ def search(tmp_path, monkeypatch, disk):
     )
     job = replace(JOB, target="fleet", files={"b.toml": b""})
 
-    def run(*, resume=False, target="fleet"):
+    def run(*, resume=False, target="fleet", must_work=()):
         return run_search(
             Outside(edges, fleet(1), resume),
             SimpleNamespace(spec=SimpleNamespace(jit=jit), job=replace(job, target=target)),
-            lambda _folder, _held, _asked: Asks(*BUILDS),
+            lambda _folder, _held, _asked: Asks(*BUILDS, must_work=must_work),
             lambda _asked, _search, folder: (len(SearchLog(folder).answers()), "found"),
         )
 
@@ -174,6 +175,18 @@ def test_an_operator_who_ends_a_search_is_told_how_to_go_on(search):
         search()
 
     assert told.value.next_step == f"`fleetctl resume {search.folder().run_id}` goes on"
+
+
+def test_a_search_that_ends_since_nothing_starts_any_more_says_how_to_go_on(search):
+    search.site.behaviour = lambda run: facts(1) if run.arm == "build 0" else failed()
+
+    with pytest.raises(NotReady) as told:
+        search(must_work=BUILDS)
+
+    assert told.value.exit_code is ExitCode.FAILED_RESTORED
+    assert f"`fleetctl resume {search.folder().run_id}` goes on from 1 measured run" in (
+        told.value.next_step
+    )
 
 
 @pytest.mark.parametrize("kind", [HostUnreachable, HostKeyRejected, LoginRefused])
