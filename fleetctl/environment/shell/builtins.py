@@ -205,7 +205,10 @@ _Builtin = Callable[[Machine, Sequence[Field], State], None]
 
 
 def _unset(machine: Machine, items: Sequence[Field], state: State) -> None:
-    if any(item.text == "-f" for item in items):
+    if any(item.text in ("-f", "-n") for item in items):
+        # neither removes a variable, but -n a reference
+        if any("nameref" in state.get(item.text).attributes for item in items):
+            machine.forget(state, "unset -n", items[0].word.start)
         return
     for item in items:
         name = item.text

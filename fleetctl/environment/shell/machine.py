@@ -237,7 +237,8 @@ class Machine(abc.ABC):
         """An array keeps its elements as a hint of what it may run."""
         scope = self.scope(state)
         elements = assignment.elements or ()
-        text = " ".join(value_of(word, scope, assigned=False) or HOLE for word in elements)
+        values = (value_of(word, scope, assigned=False) or HOLE for word in elements)
+        text = " ".join(re.sub(r"\s", HOLE, value) for value in values)  # a blank parts elements
         write = self.write(assignment.name, Means.COMPUTED, how, assignment.start, text)
         old = state.get(assignment.name)
         if "readonly" in old.attributes:
