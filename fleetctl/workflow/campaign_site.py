@@ -272,7 +272,14 @@ def _hold_host(stack: ExitStack, held: HeldSite, host: HostPlan) -> Prepared:
         held.edges.clock.now_s(), "held", host=host.reached.name, lease=keeper.request.id
     )
     return Prepared(
-        host.reached, keeper, host.plans, held.plan.arms, host.wanted, host.within, host.own_flags
+        host.reached,
+        keeper,
+        host.plans,
+        held.plan.arms,
+        host.wanted,
+        host.within,
+        host.own_flags,
+        held.job.flags,
     )
 
 

@@ -44,6 +44,7 @@ class Prepared:
         wanted: by arm name: sha256 of every file any arm touches, as that arm has it.
         within: directories that no step may leave.
         own_flags: by arm name: variables of its own caches, which count as no difference.
+        flags: further ones that are read back, because arms to come may set them.
     """
 
     host: Reached
@@ -53,6 +54,7 @@ class Prepared:
     wanted: Mapping[str, Mapping[str, str]]
     within: tuple[str, ...]
     own_flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,14 +128,15 @@ def _proven(edges: Edges, site: Site, prepared: Sequence[Prepared], arm: str) ->
 
 
 def _declared(one: Prepared, process: Process) -> Mapping[str, str]:
-    """Return the flags of a process that some arm names."""
+    """Return the flags of a process that some arm names, or may name."""
     named = _named(one)
     return {name: value for name, value in process.flags if name in named}
 
 
 def _named(one: Prepared) -> tuple[str, ...]:
-    """Return the flags that some arm names."""
-    return tuple(dict.fromkeys(name for arm in one.arms.values() for name in arm.flags))
+    """Return the flags that some arm names, or may name."""
+    named = (name for arm in one.arms.values() for name in arm.flags)
+    return tuple(dict.fromkeys((*named, *one.flags)))
 
 
 def proven_line(arm: str, proof: Proof, seen: Sequence[str]) -> str:
@@ -161,8 +164,7 @@ class _ReadBack:
 def _read_back(one: Prepared) -> _ReadBack:
     host = one.host
     arms = tuple(one.arms.values())
-    names = {name for arm in arms for name in arm.flags}
-    names |= {name for own in one.own_flags.values() for name in own}
+    names = {*_named(one), *(name for own in one.own_flags.values() for name in own)}
     markers = any(content.patch.marker for arm in arms for content in arm.patches)
     log = host.agent.log(host.host.unit, most_lines=_LOG_LINES).lines if markers else ()
     return _ReadBack(

@@ -20,6 +20,7 @@ class Job:
         kind: `experiment`, `matrix` or `aa`.
         purpose: what leases say.
         files: the spec and its payload as they were, by path below the run's `spec/`.
+        flags: that arms to come may set; every trial looks at them, so that all say the same.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Job:
     ready: Ready
     lease_s: float
     files: Mapping[str, bytes] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
 
 def job_of(

@@ -66,6 +66,13 @@ def test_a_build_left_out_late_moves_no_answer_to_another_point(search):
     )
 
 
+def test_every_flag_that_a_change_may_set_is_looked_at_from_the_start():
+    asked = read_bisect(ROOT / "experiments/bisect.toml")
+
+    assert set(asked.job.flags) == {name for content in asked.contents for name in content.flags}
+    assert "SGLANG_LOG_DECODE_GRAPH_KEY" in asked.job.flags
+
+
 def test_the_confirmation_is_judged_by_the_real_judge_from_its_own_runs(tmp_path):
     asked = read_bisect(ROOT / "experiments/bisect.toml")
     labels = tuple(content.name for content in asked.contents[1:])

@@ -1,9 +1,10 @@
 """What is read back of a deployed arm."""
 
 from fleetctl.serving.proof import Proof, flags_seen
+from fleetctl.spec.arms import Arm
 from fleetctl.transaction.code import CodeReport, ModuleSource, ProcessCode
 from fleetctl.transaction.snapshot import Process, UnitReport
-from fleetctl.workflow.deploy import live_digest, proven_line
+from fleetctl.workflow.deploy import Prepared, _declared, _named, live_digest, proven_line
 
 
 def report(**sources: str | None) -> CodeReport:
@@ -57,3 +58,12 @@ def test_a_process_whose_environment_may_not_be_read_is_not_called_without_a_fla
     report = unit(process(7, is_readable=False), process(8))
 
     assert flags_seen(report, ("A",)) == ("A unset in process 8",)
+
+
+def test_flags_that_arms_to_come_may_set_are_read_back_from_the_first_trial_on():
+    """A search that is resumed knows other arms by then; its trials must say the same all along."""
+    arms = {"a": Arm("a", flags={"A": "1"})}
+    one = Prepared(None, None, {}, arms, {}, (), flags=("A", "Z"))
+
+    assert _named(one) == ("A", "Z")
+    assert _declared(one, process(7, A="1", Z="2", OTHER="3")) == {"A": "1", "Z": "2"}
