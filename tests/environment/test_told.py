@@ -369,6 +369,7 @@ def test_the_options_of_a_shell_count(script, value, tmp_path):
     ("script", "value"),
     [
         ("shopt -s expand_aliases\nalias go='A=7 vllm serve'\nf() { go x; }\nf\nexit\n", "7"),
+        ("declare -A A\nshopt -s expand_aliases\nalias go='A=7 vllm serve'\ngo x\nexit\n", "7"),
         ("shopt -s expand_aliases\nalias e='export A=1'\nif true; then\ne\nfi\n", "1"),
         ("shopt -s expand_aliases\nalias e='export A=1'\nf() {\ne\n}\nf || true\n", "1"),
         ("shopt -s expand_aliases\nif true; then\nalias vllm='A=2 vllm'\nvllm serve x\nfi\nexit\n",

@@ -81,10 +81,15 @@ def _assign(
 def _with_prefixes(machine: Machine, command: Simple, state: State) -> State:
     inner = state.copy()
     for assignment in command.assignments:
-        hidden = inner.get(assignment.name)
-        inner.put(assignment.name, replace(hidden, attributes=hidden.attributes - {"array"}))
+        _hide_array(assignment.name, inner)
         _assign(machine, assignment, inner, export=True, means=Means.PREFIX)
     return inner
+
+
+def _hide_array(name: str, inner: State) -> None:
+    """A prefix gives the command a plain value, also where the name is one of an array."""
+    hidden = inner.get(name)
+    inner.put(name, replace(hidden, attributes=hidden.attributes - {"array"}))
 
 
 def _dispatch(
@@ -177,6 +182,7 @@ def _without_aliases(
     words = [item for item in text.replace("'", "").replace('"', "").split() if item]
     while words and re.match(r"[A-Za-z_]\w*=", words[0]):
         name, _, value = words.pop(0).partition("=")
+        _hide_array(name, inner)
         inner.assign(
             name,
             machine.write(name, Means.PREFIX, "alias", command.start, value),
