@@ -96,6 +96,7 @@ class HeldSite:
             if not self.edges.stop.is_asked:
                 # what failed on a host that is gone says nothing about the cell
                 for keeper in self.keepers:
+                    keeper.ask()
                     keeper.check()
             raise
 

@@ -149,6 +149,11 @@ class LeaseKeeper:
                 next_step=f"check that {self._host.name} is up, then `fleetctl status`",
             )
 
+    def ask(self) -> None:
+        """Learn at once whether the host still grants the lease; `check` raises what it says."""
+        if self._lost is None:
+            self._renew_once(self.request)
+
     @property
     def is_disturbed(self) -> bool:
         """Whether the lease or the connection was lost since the host was held (again)."""

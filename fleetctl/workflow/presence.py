@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fleetctl.errors import (
+    ApplyFailed,
     FleetError,
     HostError,
     Interrupted,
     LeaseHeld,
+    NotProven,
+    NotReady,
     NotRestored,
 )
 from fleetctl.workflow.edges import Edges
@@ -19,6 +22,8 @@ from fleetctl.workflow.telling import gravest_of
 
 PATIENCE_S = 600.0
 _MOST_ABSENCES = 3
+# so looks, too, what was restored under our hands: by an unlock, between two renewals
+_AS_IF_LOST = (ApplyFailed, NotProven, NotReady)
 _LOOK_EVERY_S = 2.0
 
 
@@ -98,12 +103,15 @@ def through_absences(
 
 def _cause(edges: Edges, keepers: Sequence[LeaseKeeper], error: FleetError) -> FleetError:
     """Return an error; for work that was ended because a host was lost, that loss."""
-    if isinstance(error, Interrupted) and not edges.stop.is_asked:
-        try:
-            for keeper in keepers:
-                keeper.check()
-        except (HostError, LeaseHeld) as lost:
-            return lost
+    if not isinstance(error, (Interrupted, *_AS_IF_LOST)) or edges.stop.is_asked:
+        return error
+    try:
+        for keeper in keepers:
+            if isinstance(error, _AS_IF_LOST):
+                keeper.ask()
+            keeper.check()
+    except (HostError, LeaseHeld) as lost:
+        return lost
     return error
 
 

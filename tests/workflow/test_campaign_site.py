@@ -38,6 +38,9 @@ class Keeper:
     def is_disturbed(self) -> bool:
         return self.lost is not None
 
+    def ask(self) -> None:
+        """Learn nothing new."""
+
     def check(self) -> None:
         if self.lost is not None:
             raise self.lost

@@ -7,15 +7,18 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.errors import (
+    ApplyFailed,
     ConnectionLost,
     ExitCode,
     Interrupted,
     LeaseHeld,
+    NotProven,
+    NotReady,
     NotRestored,
 )
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.lease_keeper import LeaseKeeper
-from fleetctl.workflow.presence import bring_back_late, come_back, watchful
+from fleetctl.workflow.presence import bring_back_late, come_back, through_absences, watchful
 from fleetctl.workflow.stopping import Stop, StoppableClock
 from tests.fakes.leaving_host import LeavingHost
 
@@ -224,3 +227,24 @@ def test_an_operator_who_wants_to_leave_does_not_wait_for_a_silent_host(edges, c
     with pytest.raises(NotRestored, match="can't be reached"):
         bring_back_late(edges, [keeper], "", 60.0)
     assert clock.now == 0.0
+
+
+@pytest.mark.parametrize("kind", [NotProven, NotReady, ApplyFailed])
+def test_who_is_unlocked_in_the_middle_of_a_deployment_hears_that_and_not_of_its_traces(
+    edges, keeper, host, kind
+):
+    def deploying(_edges) -> None:
+        host.unlock(host.lease, by="bob@lap")
+        raise kind("lab-1 does not run what was asked for", why="", next_step="")
+
+    with pytest.raises(LeaseHeld, match="bob@lap unlocked a"):
+        through_absences(edges, [keeper], act=deploying, back=None)
+
+
+@pytest.mark.parametrize("kind", [NotProven, NotReady, ApplyFailed])
+def test_a_deployment_that_failed_under_our_lease_is_told_as_it_is(edges, keeper, kind):
+    def deploying(_edges) -> None:
+        raise kind("it does not run", why="", next_step="")
+
+    with pytest.raises(kind):
+        through_absences(edges, [keeper], act=deploying, back=None)

@@ -45,6 +45,9 @@ class Agent:
     def acquire(self, request) -> None:
         self.said.append(f"acquire {request.unit}")
 
+    def renew(self, _lease, *, length_s) -> None:
+        assert length_s > 0
+
     def release(self, _lease) -> None:
         self.said.append("release")
 
