@@ -63,7 +63,8 @@ BACK = f"""
 {_TO_BOARD} FROM fleetctl.runs r WHERE s.workflow_uuid = r.workflow AND {_THIS_ATTEMPT}
 """
 BACK_RUN = """
-UPDATE fleetctl.runs SET why = %(why)s, faults = faults + %(fault)s, owner = ''
+UPDATE fleetctl.runs SET why = %(why)s, faults = faults + %(fault)s, owner = '',
+  site = CASE WHEN %(fault)s = 0 THEN '' ELSE site END
 WHERE workflow = %(workflow)s AND attempt = %(attempt)s
 """
 NOTE = f"""

@@ -197,7 +197,7 @@ class CellQueue(Protocol):
         ...
 
     def give_back(self, run: CellRun, why: str, *, fault: bool) -> bool:
-        """Let a run wait again, its fault counted or not."""
+        """Let a run wait again; without a fault as if the site had never taken it."""
         ...
 
     def quarantine(self, site: str, why: str) -> None:

@@ -60,8 +60,10 @@ WHERE id = (
 ) AND NOT EXISTS (SELECT 1 FROM quarantined WHERE site = :site)
 RETURNING id, cell, arm, digest, run, block, position, attempt, faults
 """
+# a run that waits again through nobody's fault may go where it was, as if it had never been taken
 _END = """
-UPDATE runs SET phase = :phase, faults = faults + :faults, why = :why, result = :result
+UPDATE runs SET phase = :phase, faults = faults + :faults, why = :why, result = :result,
+  site = CASE WHEN :phase = 'waiting' AND :faults = 0 THEN '' ELSE site END
 WHERE id = :id AND phase = 'taken' AND attempt = :attempt
 """
 _STATE = """
@@ -70,7 +72,7 @@ FROM runs WHERE wanted ORDER BY position, id
 """
 _RESULTS = "SELECT result FROM runs WHERE wanted AND phase = 'done' ORDER BY position, id"
 _BEGIN_AGAIN = (
-    "UPDATE runs SET phase = 'waiting' WHERE phase = 'taken'",
+    "UPDATE runs SET phase = 'waiting', site = '' WHERE phase = 'taken'",
     "UPDATE runs SET phase = 'waiting', faults = 0 WHERE phase = 'failed'",
     "DELETE FROM quarantined",
 )

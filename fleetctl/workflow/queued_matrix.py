@@ -173,7 +173,7 @@ def troubles(state: CampaignState) -> list[str]:
     Runs that were measured later are not told.
     """
     left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN, RunPhase.FAILED)
-    told = [f"{one.site}: {first_line(one.why)}" for one in left if one.why]
+    told = [f"{one.site}: {first_line(one.why)}" for one in left if one.why and one.site]
     return list(dict.fromkeys(told)) + [
         f"{site} is quarantined: {first_line(why)}" for site, why in state.quarantined.items()
     ]

@@ -125,6 +125,13 @@ class CellQueueContract:
         assert taken(queue, "s1").position == 1
         assert taken(queue, "s1").position == 0
 
+    def test_a_run_that_was_interrupted_is_dealt_as_if_nobody_had_taken_it(self, queue):
+        """Else an operator's stop would move cells to other hosts, and confound them with those."""
+        queue.put([cell_run(0), cell_run(1)])
+        queue.give_back(taken(queue, "s1"), "stopped", fault=False)
+
+        assert taken(queue, "s1").position == 0
+
     def test_a_failed_run_is_over_and_says_why(self, queue):
         queue.put([cell_run(0), cell_run(1)])
         run = taken(queue, "s1")

@@ -60,6 +60,16 @@ def test_beginning_again_gives_failed_runs_and_quarantined_sites_another_chance(
     assert queue.state().quarantined == {}
 
 
+def test_what_a_killed_controller_had_taken_is_dealt_as_if_nobody_had(campaign):
+    queue = campaign.open("w")
+    queue.put([cell_run(0), cell_run(1)])
+    taken(queue, "s1")
+
+    queue.begin_again([cell_run(0).id, cell_run(1).id])
+
+    assert taken(queue, "s1").position == 0
+
+
 def test_runs_that_are_not_wanted_any_more_keep_their_results_until_they_are(campaign):
     queue = campaign.open("w")
     queue.put([cell_run(0), cell_run(1)])
