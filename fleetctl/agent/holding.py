@@ -104,18 +104,28 @@ def taken(record: LeaseRecord) -> LeaseHeld:
     return error
 
 
+_UNDECIDED = {
+    State.CONFLICT: "that is in conflict: somebody else changed its files",
+    State.DAMAGED: "whose journal is damaged",
+    State.REVERTING: "that could not be undone so far",
+}
+
+
 def _refuse_undecided(edges: Edges, request: LeaseRequest) -> None:
     """Refuse to build on a transaction that is in conflict, damaged or cannot be undone."""
-    undecided = (State.CONFLICT, State.DAMAGED, State.REVERTING)
     for found in transactions.all_newest_first(edges):
         lease = found.opened.lease if found.opened else None
-        if found.state not in undecided or (lease is not None and lease.unit != request.unit):
+        if found.state not in _UNDECIDED or (lease is not None and lease.unit != request.unit):
             continue
+        run, whose = "", "of an unknown run"
+        if lease is not None:
+            run, whose = f" {lease.run_id}", f"of run {lease.run_id} by {lease.holder}"
         error = LeaseTaken(
-            f"an earlier run left {request.unit or 'this host'} {found.state.value}",
+            f"{request.unit or 'this host'} holds a change {whose} {_UNDECIDED[found.state]}",
             why=transactions.held(edges, found).problem
             or f"transaction {found.id} waits for a decision",
-            next_step="`fleetctl rollback --list`, then `fleetctl rollback` (--force to overwrite)",
+            next_step=f"`fleetctl rollback{run} --list`, then without --list, or with --force to"
+            " overwrite what others changed",
         )
         raise with_facts(error, lease=lease) if lease is not None else error
 

@@ -122,7 +122,7 @@ def tidy(edges: Edges) -> None:
     needed = {digest for t in found if t.state is not State.REVERTED for digest in _objects(t)}
     for path in (edges.state.path / "objects").iterdir():
         if path.name not in needed and not path.is_dir():
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def remove_old_agents(edges: Edges) -> None:
