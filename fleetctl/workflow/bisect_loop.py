@@ -173,7 +173,7 @@ class Searching(Generic[S]):
             self.edges.talk.say(f"  not used: {reasons[0]}")
             tries.append(facts)
             if not answers and is_hopeless(tries):
-                raise hopeless(tries, f"`fleetctl resume {self.folder.run_id}`")
+                raise hopeless(tries, self.folder.path, f"`fleetctl resume {self.folder.run_id}`")
         raise InputError(
             f"{_ATTEMPTS} trials of {question.build} in a row could not be used",
             why="; ".join(reasons),

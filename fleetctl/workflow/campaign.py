@@ -59,7 +59,7 @@ class Campaign:
         rules = self.asked.matrix.matrix
         machines = {site.machine: Turns(rules.per_machine) for site in self.sites}
         blocks = {site.block: Progress(self.edges.clock) for site in self.sites}
-        tries = Tries(f"`fleetctl matrix --resume {self.folder.run_id}`")
+        tries = Tries(self.folder.path, f"`fleetctl matrix --resume {self.folder.run_id}`")
         workers = [
             SiteWorker(
                 Surroundings(

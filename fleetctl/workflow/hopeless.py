@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fleetctl.errors import InputError
 from fleetctl.spec.experiment import CommandSpec, Workload
@@ -43,11 +44,12 @@ def is_hopeless(tries: Sequence[TrialFacts]) -> bool:
     return len(tries) > 1 and len(ends) == 1 and tries[0].program_exit in _CANT_RUN
 
 
-def hopeless(tries: Sequence[TrialFacts], resume: str) -> InputError:
+def hopeless(tries: Sequence[TrialFacts], folder: Path, resume: str) -> InputError:
     """Return the error that ends a run whose program can't run.
 
     Args:
         tries: for which `is_hopeless` holds.
+        folder: of the run.
         resume: the command that goes on with the run, where there is one.
     """
     last = tries[-1]
@@ -56,7 +58,8 @@ def hopeless(tries: Sequence[TrialFacts], resume: str) -> InputError:
         "the workload's program does not get going, so nothing was measured",
         why=f"{last.void_because[0]}: {len(tries)} times alike, and it reported nothing; "
         "further trials would only restart the service",
-        next_step=f"read {last.trial}/stderr.txt, mend argv in [workload], start a new run{later}",
+        next_step=f"read {folder / last.trial / 'stderr.txt'}, mend argv in [workload], start a new"
+        f" run{later}",
     )
 
 
@@ -65,10 +68,12 @@ class Tries:
     """Trials of a campaign's programs, from any of its sites; the first two that fail alike end it.
 
     Attributes:
-        resume: as for `hopeless`.
+        folder: as for `hopeless`.
+        resume: likewise.
         given_up: why no further trial is worth a restart; None as long as one may be.
     """
 
+    folder: Path
     resume: str
     given_up: InputError | None = field(default=None, init=False)
     _failed: dict[str, list[TrialFacts]] = field(default_factory=dict, init=False)
@@ -92,5 +97,5 @@ class Tries:
             tries.append(facts)
             # another site's trial may end while this one's end is told
             if not self.given_up and is_hopeless(tries[-2:]) and not was_measured():
-                self.given_up = hopeless(tries[-2:], self.resume)
+                self.given_up = hopeless(tries[-2:], self.folder, self.resume)
                 raise self.given_up

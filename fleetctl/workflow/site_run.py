@@ -230,7 +230,7 @@ class SiteRun:
             if lost:
                 edges.stop.check()
             if in_vain:
-                raise hopeless(tries, self._resume)
+                raise hopeless(tries, self.folder.path, self._resume)
             if not again:
                 self.facts.append(facts)
                 self.ending.after(facts)

@@ -144,7 +144,7 @@ class Worker:
         if shards > 1 and isinstance(asked.job.workload, ToolcallSpec):
             driver = ShardedDriver(self.joined, shards, self.edges.clock)
             edges = replace(self.edges, drive=driver)
-        tries = Tries("start this worker again")
+        tries = Tries(folder.path, "start this worker again")
         return Known(edges, asked, courier, {}, tries)
 
     def _start(self, campaigns: Campaigns, found: OpenCampaign, known: Known) -> None:

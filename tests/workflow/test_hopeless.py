@@ -70,7 +70,7 @@ def test_a_second_try_that_ends_otherwise_leaves_hope(tmp_path):
 
 
 def test_a_later_trial_of_a_program_that_was_given_up_is_only_spoilt(tmp_path):
-    tries, facts = Tries("try again"), ended(tmp_path / "a", "exec /no/such/program")
+    tries, facts = Tries(tmp_path, "try again"), ended(tmp_path / "a", "exec /no/such/program")
     tries.after(facts, lambda: False)
     with pytest.raises(InputError, match="does not get going"):
         tries.after(facts, lambda: False)
@@ -82,7 +82,7 @@ def test_a_later_trial_of_a_program_that_was_given_up_is_only_spoilt(tmp_path):
 
 
 def test_what_somebody_saw_at_work_or_another_workload_does_is_not_given_up(tmp_path):
-    tries, facts = Tries("try again"), ended(tmp_path / "a", "exec /no/such/program")
+    tries, facts = Tries(tmp_path, "try again"), ended(tmp_path / "a", "exec /no/such/program")
     works = ended(tmp_path / "b", f"echo '{LINE}'")
 
     tries.after(facts, lambda: True)

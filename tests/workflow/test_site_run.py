@@ -387,6 +387,7 @@ def test_a_workload_program_that_can_t_run_ends_the_run_after_one_trial_and_its_
 
     assert failed.value.exit_code is ExitCode.FAILED_RESTORED
     assert "it said 127: 2 times alike" in failed.value.why
+    assert f"read {folder.path}/trials/" in failed.value.next_step
     assert "-2/stderr.txt" in failed.value.next_step
     assert "`fleetctl resume r`" in failed.value.next_step
     assert len(booted) == 2

@@ -1,5 +1,6 @@
 """A worker that can't serve a campaign leaves it to others, and does not wait for it."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ IN_VAIN = trial(0, "a", 0, 0, counted=0, void_because=("not found",), program_ex
 @pytest.fixture
 def known():
     """A campaign that was made ready here, with all of its work left."""
-    return Known(None, None, None, {}, Tries("start this worker again"))
+    return Known(None, None, None, {}, Tries(Path("runs/c"), "start this worker again"))
 
 
 @pytest.fixture
