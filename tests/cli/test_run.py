@@ -68,4 +68,4 @@ def test_a_verdict_that_does_not_exist_is_refused_before_anything_is_asked_with_
     (tmp_path / "e.toml").write_text(SPEC)
 
     with pytest.raises(InputError, match="did you mean `eliminated`"):
-        run(tmp_path / "e.toml", expect="elimnated", inventory=Path("/nowhere"))
+        run(tmp_path / "e.toml", expect="elliminatd", inventory=Path("/nowhere"))
