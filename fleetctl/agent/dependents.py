@@ -14,6 +14,8 @@ from fleetctl.clock import Clock
 STOPPED_WITH = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 ENDED_BY_START = ("Conflicts", "ConflictedBy")
 DEADLINE_S = 20.0
+# a start that fails at once is on its way for a moment, one that loads a model for minutes
+SETTLE_S = 2.0
 POLL_S = 0.1
 
 
@@ -56,15 +58,17 @@ def start(systemctl: Systemctl, names: Sequence[str]) -> tuple[str, ...]:
 
 def start_again(systemctl: Systemctl, clock: Clock, names: Sequence[str]) -> tuple[str, ...]:
     """Start those that do not run, and return those that do not come up."""
-    down = start(systemctl, names)
-    deadline_s = clock.monotonic_s() + DEADLINE_S
-    while down and clock.monotonic_s() < deadline_s:
-        states = {name: _state(systemctl, name) for name in down}
-        down = tuple(name for name, state in states.items() if state not in ON_ITS_WAY)
-        if all(states[name] == "failed" for name in down):
+    asked = start(systemctl, names)
+    states = dict.fromkeys(asked, "")
+    began_s = clock.monotonic_s()
+    while any(state not in ("active", "failed") for state in states.values()):
+        waited_s = clock.monotonic_s() - began_s
+        is_under_way = all(state in ON_ITS_WAY for state in states.values())
+        if waited_s >= (SETTLE_S if is_under_way else DEADLINE_S):
             break
         clock.sleep(POLL_S)
-    return down
+        states = {name: _state(systemctl, name) for name in asked}
+    return tuple(name for name, state in states.items() if state not in ON_ITS_WAY)
 
 
 def _named(systemctl: Systemctl, unit: str, properties: Sequence[str]) -> Iterator[str]:

@@ -117,15 +117,16 @@ def _refuse_undecided(edges: Edges, request: LeaseRequest) -> None:
         lease = found.opened.lease if found.opened else None
         if found.state not in _UNDECIDED or (lease is not None and lease.unit != request.unit):
             continue
-        run, whose = "", "of an unknown run"
+        look, whose = "`fleetctl rollback --list`", "of an unknown run"
         if lease is not None:
-            run, whose = f" {lease.run_id}", f"of run {lease.run_id} by {lease.holder}"
+            look = f"`fleetctl rollback {lease.run_id} --list`"
+            whose = f"of run {lease.run_id} by {lease.holder}"
         error = LeaseTaken(
             f"{request.unit or 'this host'} holds a change {whose} {_UNDECIDED[found.state]}",
             why=transactions.held(edges, found).problem
             or f"transaction {found.id} waits for a decision",
-            next_step=f"`fleetctl rollback{run} --list`, then without --list, or with --force to"
-            " overwrite what others changed",
+            next_step=f"{look}, then without --list, or with --force to overwrite what others"
+            " changed",
         )
         raise with_facts(error, lease=lease) if lease is not None else error
 
