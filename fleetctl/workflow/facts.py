@@ -301,13 +301,18 @@ def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
 def _other_failures(facts: Sequence[TrialFacts]) -> OtherFailures | None:
     """Return the sessions that count, are not corrupt and did not end as asked.
 
-    None where nobody knows: a program of the user's own may call further classes corrupt.
+    None where nobody knows: a program of the user's own may call further classes corrupt, and a
+    trial may count other sessions than its classes have.
     """
     classes = load_classes()
-    if not facts or any(fact.corrupted != _sum(fact, classes.corrupt) for fact in facts):
-        return None
     fine = {*FINE, *classes.corrupt, *classes.uncounted}
     failed = [outcome for outcome in OutcomeClass if outcome not in fine]
+    if not facts or any(
+        fact.corrupted != _sum(fact, classes.corrupt)
+        or fact.corrupted + _sum(fact, failed) > fact.counted
+        for fact in facts
+    ):
+        return None
     runs = (
         Run(_sum(fact, failed), fact.counted - fact.corrupted, trial=fact.trial, boot=fact.boot)
         for fact in facts

@@ -82,6 +82,11 @@ def test_a_program_that_calls_further_classes_corrupt_leaves_the_other_failures_
     assert failures_of() is None
 
 
+def test_a_trial_that_counts_no_session_of_its_classes_costs_no_report():
+    """What is only told beside a verdict must never keep it from being given."""
+    assert failures_of(treated(corrupted=0, counted=0, counts={"no_tool": 5})) is None
+
+
 def test_facts_survive_the_disk():
     assert TrialFacts.from_json(json.loads(json.dumps(FACTS.to_json()))) == FACTS
 
