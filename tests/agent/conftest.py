@@ -6,6 +6,7 @@ import hashlib
 import os
 import py_compile
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -109,6 +110,11 @@ class Ground:
         lease = self.lease(length_s)
         chosen = self.steps() if steps is None else steps
         return ApplyRequest(lease, transaction, chosen, within, self.contents())
+
+    def kill_watcher(self, applied: Applied) -> None:
+        """End the dead-man, which would act on its own within a second."""
+        record = self.edges.leases.get(applied.granted.lease.id)
+        os.kill(record.armed.watcher_pid, signal.SIGKILL)
 
     def look(self) -> dict[str, object]:
         """Return everything about every file, for comparing before and after."""

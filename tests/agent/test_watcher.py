@@ -2,8 +2,8 @@
 
 import os
 import shutil
-import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +13,7 @@ from tests.agent.conftest import processes_naming
 def test_an_expired_lease_is_taken_over_only_after_the_host_was_restored(ground):
     before = ground.look()
     applied = ground.apply(length_s=3)
-    record = ground.edges.leases.get(applied.granted.lease.id)
-    os.kill(record.armed.watcher_pid, signal.SIGKILL)
+    ground.kill_watcher(applied)
     time.sleep(3.2)
     assert ground.look() != before
 
@@ -34,17 +33,23 @@ def test_an_unreadable_lease_record_ends_in_a_restored_host(ground):
     assert ground.look() == before
 
 
-@pytest.mark.parametrize("harm", ["garbage", "gone"])
-def test_a_watcher_whose_lease_is_lost_restores_at_once_and_ends(ground, harm):
+def _damage(record: Path) -> None:
+    record.write_bytes(b"{garbage")
+
+
+def _hide_all(record: Path) -> None:
+    record.parent.rename(record.parent.with_name("aside"))
+    os.mkfifo(record.parent)
+
+
+@pytest.mark.parametrize("lose", [_damage, Path.unlink, _hide_all])
+def test_a_watcher_whose_lease_is_lost_restores_at_once_and_ends(ground, lose):
     """It must not sleep until the end of a lease that nobody can renew any more."""
     before = ground.look()
     applied = ground.apply()
     time.sleep(1.5)  # it has seen the lease and sleeps
     assert processes_naming(f"watch {ground.state}") != []
-    record = ground.state / "leases" / f"{applied.granted.lease.id}.json"
-    record.unlink()
-    if harm == "garbage":
-        record.write_bytes(b"{garbage")
+    lose(ground.state / "leases" / f"{applied.granted.lease.id}.json")
 
     deadline_s = time.monotonic() + 20.0
     while ground.look() != before and time.monotonic() < deadline_s:
