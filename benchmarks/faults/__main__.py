@@ -2,6 +2,7 @@
 
 python -m benchmarks.faults --faults 2000            on lab hosts, all kinds; minutes to hours
 python -m benchmarks.faults --plain --faults 40      on directories, kills only; about a minute
+python -m benchmarks.faults --plain --only "error in" --faults 3000   every call fails; an hour
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.faults import inside, outside
 from benchmarks.faults.campaign import Order, run, table
+from benchmarks.faults.failing import failing_calls
 from benchmarks.faults.fault import Kind
 from benchmarks.faults.killing import Call, CallKind, killable_calls
 from benchmarks.faults.lab_site import open_lab
@@ -95,7 +97,7 @@ def _options() -> argparse.Namespace:
 def _plain(options: argparse.Namespace, root: Path, log: Log) -> None:
     sites = [plain_site(root, f"plain-{number}") for number in range(options.hosts)]
     try:
-        run(_left(_kills(sites[0], options.faults, options), log, options), sites, log.add)
+        run(_left(_calls(sites[0], options.faults, options), log, options), sites, log.add)
     finally:
         for site in sites:
             site.close()
@@ -107,7 +109,7 @@ def _lab(options: argparse.Namespace, root: Path, log: Log) -> None:
         small = open_lab(root / "small", max(1, options.hosts // 6), disk_bytes=SMALL_DISK_BYTES)
         others = _others(LAB_KINDS, options, share=0.30)
         on_small = _others(SMALL_DISK_KINDS, options, share=0.03)
-        kills = _kills(sites[0], options.faults - len(others) - len(on_small), options)
+        kills = _calls(sites[0], options.faults - len(others) - len(on_small), options)
         orders = [*others, *kills]
         random.Random(options.seed).shuffle(orders)
         run(_left(on_small, log, options), small, log.add)
@@ -122,18 +124,21 @@ def _left(orders: Sequence[Order], log: Log, options: argparse.Namespace) -> lis
     return left[: max(0, options.faults - len(log.faults))]
 
 
-def _kills(site: Site, count: int, options: argparse.Namespace) -> list[Order]:
-    """Return `count` kills, spread evenly over all calls; every call once if there is room."""
-    found = killable_calls(site)
-    all_calls = [
+def _calls(site: Site, count: int, options: argparse.Namespace) -> list[Order]:
+    """Return `count` kills and errors, spread evenly over all calls; each once if there is room."""
+    kills = [
         Order(kind, str(call), _at(inject, call), options.seed)
-        for kind, (inject, calls) in found.items()
-        if options.only in kind
+        for kind, (inject, calls) in killable_calls(site).items()
         for call in calls
     ]
-    print(f"{len(all_calls)} calls to be killed at; {count} are tried", file=sys.stderr)
-    step = max(1.0, len(all_calls) / max(count, 1))
-    return [all_calls[int(i * step)] for i in range(min(count, len(all_calls)))]
+    errors = [
+        Order(kind, str(failing), inject, options.seed)
+        for kind, failing, inject in failing_calls(site, options.seed)
+    ]
+    chosen = [order for order in (*kills, *errors) if options.only in order.kind]
+    print(f"{len(chosen)} calls to be disturbed; {count} are tried", file=sys.stderr)
+    step = max(1.0, len(chosen) / max(count, 1))
+    return [chosen[int(i * step)] for i in range(min(count, len(chosen)))]
 
 
 def _at(inject: CallKind, call: Call) -> Kind:

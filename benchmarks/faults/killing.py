@@ -58,9 +58,9 @@ class NotReached(Exception):
     """A run took another course than the one that was counted; nothing was injected."""
 
 
-def calls_of(site: Site, act: Callable[[str], object]) -> list[Call]:
+def calls_of(site: Site, act: Callable[[str], object], traced: str = KILLABLE) -> list[Call]:
     """Return the file-system calls, from the first lock on, of one undisturbed run."""
-    path = wrapper(site, KILLABLE)
+    path = wrapper(site, traced)
     act(path)
     names = CALL.findall(site.run("cat", f"{path}.log").stdout.decode(errors="replace"))
     site.run("rm", "-f", path, f"{path}.log")
@@ -166,6 +166,21 @@ def expire_words(site: Site, lease_id: str) -> tuple[str, ...]:
 
 def killable_calls(site: Site) -> dict[str, tuple[CallKind, list[Call]]]:
     """Return each kind of killing with every call of an undisturbed run on this site."""
+    kinds = {
+        "apply": kill_in_apply,
+        "restore": kill_in_restore,
+        "commit": kill_in_commit,
+        "replace": kill_in_replace,
+        "recovery": kill_in_recovery,
+    }
+    return {
+        f"kill -9 in {verb}": (kinds[verb], calls)
+        for verb, calls in calls_by_verb(site, KILLABLE).items()
+    }
+
+
+def calls_by_verb(site: Site, traced: str) -> dict[str, list[Call]]:
+    """Return the calls of an undisturbed run of each verb on this site."""
     held: list[str] = []
 
     def do_apply(python: str) -> None:
@@ -180,18 +195,18 @@ def killable_calls(site: Site) -> dict[str, tuple[CallKind, list[Call]]]:
     def do_expire(python: str) -> None:
         site.run(python, *expire_words(site, held[0]), deadline_s=60)
 
-    found: dict[str, tuple[CallKind, list[Call]]] = {}
-    found["kill -9 in apply"] = kill_in_apply, calls_of(site, do_apply)
-    found["kill -9 in restore"] = kill_in_restore, calls_of(site, do_restore)
+    found = {"apply": calls_of(site, do_apply, traced)}
+    found["restore"] = calls_of(site, do_restore, traced)
     do_apply(site.python)
-    found["kill -9 in commit"] = kill_in_commit, calls_of(site, do_commit)
+    found["commit"] = calls_of(site, do_commit, traced)
     do_restore(site.python)
     lease, first = site.lease(60), new_id()
     site.agent().apply(lease, first, site.steps(), site.contents())
-    calls = calls_of(site, lambda python: replace_first(site, python, lease, first))
-    found["kill -9 in replace"] = kill_in_replace, calls
+    found["replace"] = calls_of(
+        site, lambda python: replace_first(site, python, lease, first), traced
+    )
     site.agent().release(lease.id)
     do_apply(site.python)
     claim(site, held[0])
-    found["kill -9 in recovery"] = kill_in_recovery, calls_of(site, do_expire)
+    found["recovery"] = calls_of(site, do_expire, traced)
     return found

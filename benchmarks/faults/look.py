@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 UNITS = Path("/etc/systemd/system")
+CLAIMS = (Path("/run/fleetctl"), Path("/run/lock"))
 
 
 def main() -> None:
@@ -63,12 +64,23 @@ def left_over(found: dict[str, list[object]], state: Path) -> set[str]:
     left = {f"temporary {path}" for path in found if ".fleetctl-" in path}
     for folder in (state / "leases", state / "scratch"):
         left |= {str(path.relative_to(state)) for path in folder.glob("*")}
+    for folder in CLAIMS:
+        claims = (path for path in folder.glob("*") if path.is_file())
+        left |= {str(path) for path in claims if str(state).encode() in content(path)}
     for folder in (UNITS, UNITS / "multi-user.target.wants"):
         left |= {str(path) for path in folder.glob("fleetctl*")}
     if Path("/run/systemd/system").is_dir():
         rows = lines("systemctl", "list-units", "--all", "--plain", "--no-legend", "fleetctl*")
         left |= {f"unit {row.split()[0]}" for row in rows}
     return left | processes(state)
+
+
+def content(path: Path) -> bytes:
+    """Return a file's bytes; none where it is gone by now."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def processes(state: Path) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from dataclasses import replace as replace_field
 from typing import Mapping, Sequence
@@ -11,11 +12,12 @@ from fleetctl.agent.by_hand import by_hand
 from fleetctl.agent.capture import Refused, capture
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.journal_file import JournalFile
+from fleetctl.agent.manner import Manner
 from fleetctl.agent.perform import FAILURES, Performer, StopSignals
-from fleetctl.agent.revert import Manner, close, revert, take_back
+from fleetctl.agent.revert import close, revert, take_back
 from fleetctl.errors import ApplyFailed, ExitCode, FleetError
 from fleetctl.transaction import journal as entries
-from fleetctl.transaction.failure import FilesInConflict, NotBack, StepFailed, with_facts
+from fleetctl.transaction.failure import Drifted, FilesInConflict, NotBack, StepFailed, with_facts
 from fleetctl.transaction.image import FileBefore, UnitBefore
 from fleetctl.transaction.journal import Change, Opened, State
 from fleetctl.transaction.lease import LeaseRequest
@@ -125,10 +127,9 @@ def _refuse_foreign(edges: Edges, transaction: str, lease_id: str) -> None:
 
 def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
     replaced = transactions.read(edges, request.replaces) if request.replaces else None
-    changes = capture(
-        edges, request.steps, request.within, lent=_lent(replaced), units=_units_before(replaced)
-    )
+    changes = _captured(edges, request, replaced)
     _refuse_overlap(edges, changes, request.replaces)
+    _claim(edges, request.lease.id, changes)
     _store_contents(edges, request)
     file = JournalFile(edges.state, request.transaction)
     opened = _opened(edges, file, request, granted, changes)
@@ -143,6 +144,22 @@ def _apply(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
         except FAILURES as error:
             raise _undone(edges, file, performer.current, error) from error
     return Applied(request.transaction, granted, restarts)
+
+
+def _captured(
+    edges: Edges, request: ApplyRequest, replaced: transactions.Transaction | None
+) -> tuple[Change, ...]:
+    try:
+        return capture(
+            edges,
+            request.steps,
+            request.within,
+            lent=_lent(replaced),
+            units=_units_before(replaced),
+        )
+    except Drifted as drifted:  # it matters more who changed them
+        holding.refuse_claimed(edges, "", {os.path.realpath(path) for path in drifted.paths})
+        raise
 
 
 def _lent(found: transactions.Transaction | None) -> frozenset[str]:
@@ -179,6 +196,14 @@ def _refuse_overlap(edges: Edges, changes: Sequence[Change], replaced: str) -> N
                 why=f"run {other.opened.lease.run_id} changed it and is {other.state.value}",
                 next_step="`fleetctl rollback --list` on this host",
             )
+
+
+def _claim(edges: Edges, lease_id: str, changes: Sequence[Change]) -> None:
+    """Claim the files of a change, so that nobody with another state directory changes them."""
+    paths = {c.before.path for c in changes if isinstance(c.before, FileBefore)}
+    holding.refuse_claimed(edges, "", paths)
+    edges.claims.extend(lease_id, paths)
+    holding.refuse_claimed(edges, "", paths)  # who claims one in this instant sees ours, or is seen
 
 
 def _opened(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
-from typing import Iterator
 
 from fleetctl.agent.files import READ_FLAGS, put_back, read_all, remove_if_there
 from fleetctl.agent.state import StateDir
-from fleetctl.agent.walk import Place
+from fleetctl.agent.walk import PathRefused, Place
 from fleetctl.transaction.image import Absent
 from fleetctl.transaction.step import RestoreFile
 
@@ -19,6 +19,10 @@ def settle(state: StateDir, undo: RestoreFile, place: Place) -> None:
 
     Somebody's it is if it was moved aside in the instant of a replacement, and the kill came before
     it was looked at.
+
+    Raises:
+        PathRefused: what has the name is somebody's, too: people decide which of the two stays.
+        OSError, ValueError: nobody can tell whose it is: what is known of ours cannot be read.
     """
     temp = undo.before.temp
     try:
@@ -27,8 +31,13 @@ def settle(state: StateDir, undo: RestoreFile, place: Place) -> None:
         return
     if _is_the_file_itself(place, found) or _is_known(state, undo, place, found):
         remove_if_there(place.directory_fd, temp)
-    else:
-        put_back(place, temp)
+        return
+    if not _is_ours_or_gone(undo, place):
+        raise PathRefused(
+            f"{place.path} and {place.directory}/{temp} were both written by somebody else; "
+            f"keep one of them as {place.name} and remove the other"
+        )
+    put_back(place, temp)
 
 
 def _is_the_file_itself(place: Place, found: os.stat_result) -> bool:
@@ -43,17 +52,34 @@ def _is_known(state: StateDir, undo: RestoreFile, place: Place, found: os.stat_r
     """Tell whether it is a whole or half copy of what was there before, or of ours."""
     if not stat.S_ISREG(found.st_mode):
         return False
-    fd = os.open(undo.before.temp, READ_FLAGS, dir_fd=place.directory_fd)
+    content = _content(place, undo.before.temp)
+    known = _known(undo)
+    if hashlib.sha256(content).hexdigest() in known:
+        return True
+    return any(state.get_object(digest).startswith(content) for digest in known)
+
+
+def _is_ours_or_gone(undo: RestoreFile, place: Place) -> bool:
+    """Tell whether the name holds nothing that somebody else has written."""
     try:
-        content = read_all(fd, found.st_size)
+        found = os.stat(place.name, dir_fd=place.directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    return hashlib.sha256(_content(place, place.name)).hexdigest() in _known(undo)
+
+
+def _content(place: Place, name: str) -> bytes:
+    fd = os.open(name, READ_FLAGS, dir_fd=place.directory_fd)
+    try:
+        return read_all(fd, os.fstat(fd).st_size)
     finally:
         os.close(fd)
-    return any(known.startswith(content) for known in _known(state, undo))
 
 
-def _known(state: StateDir, undo: RestoreFile) -> Iterator[bytes]:
+def _known(undo: RestoreFile) -> list[str]:
+    """Return the digests of what was there before, and of ours."""
     image = undo.before.image
-    for digest in (None if isinstance(image, Absent) else image.sha256, undo.ours):
-        if isinstance(digest, str):
-            with contextlib.suppress(OSError, ValueError):  # it is gone, or was altered
-                yield state.get_object(digest)
+    digests = (None if isinstance(image, Absent) else image.sha256, undo.ours)
+    return [digest for digest in digests if isinstance(digest, str)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Iterator, Sequence
 
@@ -23,6 +24,12 @@ HEAD = """\
 # Everything here can be done again. Extended attributes and ACLs of a file are not in this script;
 # `getfattr -d -m - FILE` shows what there is. Look at each file before you overwrite it.
 set -eu
+lies_at() {{
+  [ "$(readlink -f -- "$1" && echo .)" = "$1
+." ] && [ ! -L "$2" ] && return
+  printf '%s: it, or a directory on the way, is gone or a symlink by now\\n' "$2" >&2
+  exit 1
+}}
 """
 
 
@@ -72,6 +79,8 @@ def _lines(state: StateDir, change: Change) -> Iterator[str]:
 
 def _file_lines(state: StateDir, before: FileBefore) -> Iterator[str]:
     path, image = shlex.quote(before.path), before.image
+    folder = shlex.quote(os.path.dirname(before.path))
+    yield f"lies_at {folder} {path}"
     if isinstance(image, Absent):
         yield f"rm -f {path}"
         return

@@ -11,12 +11,13 @@ import contextlib
 import os
 import re
 import struct
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from fleetctl.agent.files import Look, look, remove, replace, set_metadata
 from fleetctl.agent.state import StateDir
-from fleetctl.agent.walk import NoDirectory, PathRefused, Place, resolved
+from fleetctl.agent.walk import PathRefused, Place, if_there, resolved
 from fleetctl.transaction.image import Absent, FileBefore, FileImage
 
 
@@ -70,75 +71,102 @@ def unused_mtime_s(now_s: float, taken: set[int]) -> int:
     return mtime_s
 
 
-def capture(paths: tuple[str, ...], prefix: str | None) -> list[tuple[str, Look]]:
-    """Return every bytecode file of a module, with contents."""
+def capture(asked: str, folders: list[str]) -> list[tuple[str, Look]]:
+    """Return every bytecode file of a module, with contents.
+
+    Args:
+        asked: path of the source as imported.
+        folders: real paths of the directories.
+
+    Raises:
+        PathRefused: one of them is no regular file.
+    """
     found = []
-    for file in files_of(paths[0], directories(paths, prefix)):
-        with resolved(file) as place:
+    for file in files_of(asked, folders):
+        with resolved(file, follow=False) as place:
             seen = look(place)
         if not isinstance(seen, Absent):
             found.append((file, seen))
     return found
 
 
-def missing_directories(paths: tuple[str, ...], prefix: str | None) -> tuple[str, ...]:
+def real_directories(paths: tuple[str, ...], prefix: str | None) -> list[str]:
+    """Return `directories` as they are now: later a link on the way may lead elsewhere."""
+    if not paths[0].endswith(".py"):
+        return []
+    real = [os.path.realpath(folder) for folder in directories(paths, prefix)]
+    return list(dict.fromkeys(real))
+
+
+def missing_directories(folders: list[str]) -> tuple[str, ...]:
     """Return the bytecode directories that do not exist yet, innermost first.
 
-    What an interpreter makes there is removed again by the undo.
+    What an interpreter makes there is removed again by the undo. Below a prefix it makes the
+    directories above, too.
     """
-    if not paths[0].endswith(".py"):
-        return ()
     missing = []
-    for folder in directories(paths, prefix):
+    for folder in folders:
         path = Path(folder)
-        above = path.parents if prefix and path.name != "__pycache__" else ()
+        above = path.parents if path.name != "__pycache__" else ()
         missing += [str(p) for p in (path, *above) if not p.exists()]
     return tuple(dict.fromkeys(missing))
 
 
-def clear(paths: tuple[str, ...], prefix: str | None) -> None:
+def _folders(before: FileBefore, prefix: str | None) -> list[str]:
+    """Return where the bytecode lay; a journal of an earlier fleetctl does not say."""
+    return list(before.bytecode_directories) or real_directories(
+        (before.asked, before.path), prefix
+    )
+
+
+def clear(before: FileBefore, prefix: str | None) -> None:
     """Remove every bytecode file of a module."""
-    for file in files_of(paths[0], directories(paths, prefix)):
-        with resolved(file) as place:
-            remove(place)
+    for file in files_of(before.asked, _folders(before, prefix)):
+        with ExitStack() as stack:
+            place = if_there(stack, file)
+            if place is not None:
+                remove(place)
 
 
 def bring_back(state: StateDir, before: FileBefore, prefix: str | None) -> None:
     """Leave exactly the bytecode files, and directories, that were there before.
 
-    Where somebody took the directory away it stays away: an interpreter makes it anew.
+    Where somebody took the directory away it stays away: an interpreter makes it anew. Where a link
+    took its place nothing is done: what it leads to was never ours.
     """
-    paths = (before.asked, before.path)
     kept = dict(before.bytecode)
-    for file in files_of(paths[0], directories(paths, prefix)):
-        with resolved(file) as place:
-            if file not in kept or not _is(place, kept[file]):
+    for file in files_of(before.asked, _folders(before, prefix)):
+        with ExitStack() as stack:
+            place = if_there(stack, file)
+            if place is not None and (file not in kept or not _is(place, kept[file])):
                 _file_gone(place)
     for file, image in before.bytecode:
-        _file_back(state, before.temp, file, image)
+        with ExitStack() as stack:
+            place = if_there(stack, file)
+            if place is not None and not _is(place, image):
+                _file_back(state, before.temp, place, image)
     for folder in before.missing_directories:
-        try:
-            os.rmdir(folder)
-        except OSError:  # noqa: PERF203 - somebody else's files are in it, or it was never made
-            continue
+        with ExitStack() as stack:
+            place = if_there(stack, folder)
+            if place is not None:
+                _directory_gone(place)
 
 
-def _file_back(state: StateDir, temp: str, file: str, image: FileImage) -> None:
-    try:
-        with resolved(file) as place:
-            if not _is(place, image):
-                finish = partial(set_metadata, image=image)
-                replace(place, temp, state.get_object(image.sha256), finish, free=False)
-    except IsADirectoryError:
-        return
-    except (FileNotFoundError, NoDirectory):
-        if os.path.isdir(os.path.dirname(file)):
-            raise
+def _file_back(state: StateDir, temp: str, place: Place, image: FileImage) -> None:
+    finish = partial(set_metadata, image=image)
+    content = state.get_object(image.sha256)
+    with contextlib.suppress(IsADirectoryError):  # it stays; an interpreter does without
+        replace(place, temp, content, finish, free=False)
 
 
 def _file_gone(place: Place) -> None:
     with contextlib.suppress(IsADirectoryError):  # no interpreter takes a directory for bytecode
         remove(place)
+
+
+def _directory_gone(place: Place) -> None:
+    with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never made
+        os.rmdir(place.name, dir_fd=place.directory_fd)
 
 
 def _is(place: Place, image: FileImage) -> bool:

@@ -13,6 +13,7 @@ from fleetctl.agent import bytecode, dependents, systemd
 from fleetctl.agent.chattr import UNCHANGEABLE, read_flags
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import READ_FLAGS, Look, look
+from fleetctl.agent.mounts import is_mount_point, mount_of
 from fleetctl.agent.walk import PathRefused, Place, is_within, resolved
 from fleetctl.errors import InputError
 from fleetctl.transaction.failure import Drifted, with_facts
@@ -22,6 +23,7 @@ from fleetctl.transaction.image import (
     Before,
     DirectoryBefore,
     FileBefore,
+    Mount,
     NothingBefore,
     UnitBefore,
 )
@@ -110,7 +112,7 @@ class _Camera:
     lent: Collection[str]
     units: Mapping[str, UnitBefore]
     drifted: dict[str, str] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)
+    made: dict[str, DirectoryBefore] = field(default_factory=dict)
 
     def before(self, step: Step) -> Before:
         if isinstance(step, ReloadUnits):
@@ -129,7 +131,7 @@ class _Camera:
         if isinstance(step, LendDirectory):
             return self._not_there(step)
         if parent in self.made:  # by an earlier step; there is nothing to look at yet
-            return self._in_new_directory(step, f"{self.made[parent]}/{name}")
+            return self._in_new_directory(step, self.made[parent], name)
         with resolved(step.path) as place:
             self._refuse_outside(place.path)
             _refuse_unwritable(place)
@@ -142,14 +144,17 @@ class _Camera:
             self._refuse_outside(place.path)
             if os.path.lexists(place.path) and place.path not in self.lent:
                 raise PathRefused("it is there already; a run that was not undone may have left it")
-            return DirectoryBefore(place.path, existed=False)
+            return DirectoryBefore(place.path, existed=False, mount=mount_of(place.directory_fd))
 
-    def _in_new_directory(self, step: WriteFile | RemoveFile | MakeDirectory, path: str) -> Before:
+    def _in_new_directory(
+        self, step: WriteFile | RemoveFile | MakeDirectory, above: DirectoryBefore, name: str
+    ) -> Before:
+        path = f"{above.path}/{name}"
         if isinstance(step, MakeDirectory):
-            self.made[step.path] = path
-            return DirectoryBefore(path, existed=False)
+            self.made[step.path] = DirectoryBefore(path, existed=False, mount=above.mount)
+            return self.made[step.path]
         self._compare(step, ABSENT)
-        return self._file_before(step, path, ABSENT)
+        return self._file_before(step, path, ABSENT, above.mount)
 
     def _refuse_outside(self, path: str) -> None:
         if self.roots and not is_within(path, self.roots):
@@ -161,8 +166,10 @@ class _Camera:
         try:
             found = os.stat(place.name, dir_fd=place.directory_fd, follow_symlinks=False)
         except FileNotFoundError:
-            self.made[step.path] = place.path
-            return DirectoryBefore(place.path, existed=False)
+            self.made[step.path] = DirectoryBefore(
+                place.path, existed=False, mount=mount_of(place.directory_fd)
+            )
+            return self.made[step.path]
         if not stat.S_ISDIR(found.st_mode):
             raise PathRefused("something that is no directory has this name")
         return DirectoryBefore(place.path, existed=True)
@@ -173,16 +180,18 @@ class _Camera:
         seen = look(place)
         self._compare(step, seen)
         if isinstance(seen, Look):
+            if is_mount_point(place):
+                raise PathRefused("something is mounted on it, and cannot be replaced")
             _refuse_immutable(place)
             _refuse_lost_owner(seen)
             self.edges.state.put_object(seen.content)
-        return self._file_before(step, place.path, seen)
+        return self._file_before(step, place.path, seen, mount_of(place.directory_fd))
 
     def _file_before(
-        self, step: WriteFile | RemoveFile, path: str, seen: Look | Absent
+        self, step: WriteFile | RemoveFile, path: str, seen: Look | Absent, mount: Mount | None
     ) -> FileBefore:
-        names = (step.path, path)
-        cached = bytecode.capture(names, step.bytecode_prefix)
+        folders = bytecode.real_directories((step.path, path), step.bytecode_prefix)
+        cached = bytecode.capture(step.path, folders)
         for _, cache in cached:
             self.edges.state.put_object(cache.content)
         claimed = {bytecode.source_mtime_s(cache.content) for _, cache in cached}
@@ -195,7 +204,9 @@ class _Camera:
             temp=f".fleetctl-{secrets.token_hex(16)}",
             mtime_s=bytecode.unused_mtime_s(self.edges.clock.now_s(), taken),
             bytecode=tuple((file, cache.image) for file, cache in cached),
-            missing_directories=bytecode.missing_directories(names, step.bytecode_prefix),
+            missing_directories=bytecode.missing_directories(folders),
+            bytecode_directories=tuple(folders),
+            mount=mount,
         )
 
     def _compare(self, step: WriteFile | RemoveFile, seen: Look | Absent) -> None:

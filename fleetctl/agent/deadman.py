@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.agent import systemd
+from fleetctl.agent.claims import ROOTS
 from fleetctl.agent.leases import DEADMAN_TIMER, DEADMAN_WATCHER, Armed
 from fleetctl.agent.state import StateDir, sync_directory, write_all
 from fleetctl.agent.systemd import Systemctl, SystemctlMissing
 
 UNITS = Path("/etc/systemd/system")
 WANTS = UNITS / "multi-user.target.wants"
-BOOT_MARKS = Path("/run/fleetctl")
+BOOT_MARKS = ROOTS  # the claim of a lease, which a reboot removes
 SYSTEMD_RUNS = Path("/run/systemd/system")
 TIMER_ACCURACY = "500ms"
 # `systemctl isolate` ends everything else; older versions of systemd-run do not know how to say so
@@ -107,7 +108,7 @@ class DeadMan:
         try:
             # first, because it also clears away the rest if we die before there is a lease
             timer = self.start_timer(lease_id, length_s)
-            BOOT_MARKS.mkdir(mode=0o700, exist_ok=True)
+            BOOT_MARKS.mkdir(mode=0o755, exist_ok=True)
             mark.touch(mode=0o600)
             self._write_boot_unit(lease_id, unit, mark)
         except (OSError, SystemctlMissing) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleetctl.agent.claims import Claims
 from fleetctl.agent.deadman import DeadMan, Program
 from fleetctl.agent.host_clock import HostClock
 from fleetctl.agent.leases import Leases
@@ -14,13 +15,14 @@ from fleetctl.agent.systemd import Systemctl
 
 @dataclass(frozen=True)
 class Edges:
-    """The agent itself, its state, clock, systemd, leases and what enforces them."""
+    """The agent itself, its state, clock, systemd, leases, their claims and what enforces them."""
 
     program: Program
     state: StateDir
     clock: HostClock
     systemctl: Systemctl
     leases: Leases
+    claims: Claims
     deadman: DeadMan
 
 
@@ -33,5 +35,6 @@ def open_edges(state_path: str, program: Program) -> Edges:
         clock=clock,
         systemctl=systemctl,
         leases=Leases(state, clock),
+        claims=Claims(state, clock),
         deadman=DeadMan(state, program, systemctl),
     )

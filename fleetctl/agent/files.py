@@ -22,6 +22,7 @@ from fleetctl.agent.walk import PathRefused, Place
 from fleetctl.transaction.image import ABSENT, Absent, FileImage
 
 NEW_FILE_MODE = 0o644
+NO_REGULAR_FILE = {errno.ELOOP, errno.ENXIO}  # a symlink, a socket
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -45,7 +46,7 @@ def look(place: Place) -> Look | Absent:
     except FileNotFoundError:
         return ABSENT
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
+        if error.errno in NO_REGULAR_FILE:
             raise PathRefused(f"{place.path} is not a regular file") from None
         raise
     try:
@@ -186,19 +187,31 @@ def put_back(place: Place, temp: str) -> None:
 
 
 def _check_expected(place: Place, temp: str, expected_sha256: str) -> None:
-    """Raise `ChangedMeanwhile` if what was moved aside is anything but a file with these bytes."""
-    found = None
-    with contextlib.suppress(OSError):  # a directory or a symlink in the file's place
-        fd = os.open(temp, READ_FLAGS, dir_fd=place.directory_fd)
-        try:
-            wait_for_writers(fd)
-            status = os.fstat(fd)
-            if stat.S_ISREG(status.st_mode):
-                found = hashlib.sha256(read_all(fd, status.st_size)).hexdigest()
-        finally:
-            os.close(fd)
-    if found != expected_sha256:
+    """Raise `ChangedMeanwhile` if what was moved aside is anything but a file with these bytes.
+
+    Raises:
+        OSError: it cannot be read, and may be ours.
+    """
+    if _digest_of(place, temp) != expected_sha256:
         raise ChangedMeanwhile(f"{place.path} was changed by somebody else in the meantime")
+
+
+def _digest_of(place: Place, temp: str) -> str | None:
+    """Return the digest of a file that nobody writes to any more; None for no regular file."""
+    try:
+        fd = os.open(temp, READ_FLAGS, dir_fd=place.directory_fd)
+    except OSError as error:
+        if error.errno in NO_REGULAR_FILE:
+            return None
+        raise
+    try:
+        wait_for_writers(fd)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return hashlib.sha256(read_all(fd, status.st_size)).hexdigest()
+    finally:
+        os.close(fd)
 
 
 def set_metadata(fd: int, image: FileImage) -> None:

@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import enum
 import secrets
-from typing import Iterable, Sequence
+from typing import Collection, Iterable, Sequence
 
-from fleetctl.agent import transactions
+from fleetctl.agent import systemd, transactions
 from fleetctl.agent.deadman import RETRY_S, NotArmed
 from fleetctl.agent.edges import Edges
-from fleetctl.agent.leases import DEADMAN_TIMER, LeaseRecord
-from fleetctl.agent.revert import Manner, OnConflict, revert
+from fleetctl.agent.leases import DEADMAN_TIMER, Armed, LeaseRecord
+from fleetctl.agent.manner import Manner, OnConflict
+from fleetctl.agent.revert import revert
 from fleetctl.agent.systemd import SystemctlMissing
 from fleetctl.agent.transactions import OPEN, Transaction
 from fleetctl.errors import ApplyFailed, ExitCode, LeaseHeld
@@ -66,6 +67,8 @@ def _names(edges: Edges, unit: str, other: str) -> set[str]:
 
 def _armed(edges: Edges, request: LeaseRequest) -> Granted:
     """Arm the dead-man, then record the lease: a dead-man without a lease just tidies up."""
+    unit = systemd.identity(edges.systemctl, request.unit)
+    refuse_claimed(edges, unit)
     try:
         armed = edges.deadman.arm(request.id, request.unit, request.length_s)
     except NotArmed as error:
@@ -79,9 +82,13 @@ def _armed(edges: Edges, request: LeaseRequest) -> Granted:
     deadline_s = edges.clock.boottime_s() + request.length_s
     try:
         edges.leases.add(LeaseRecord(lease, edges.clock.boot_id(), deadline_s, armed))
+        edges.claims.make(lease, unit)
+        refuse_claimed(edges, unit)  # who claims it in this instant sees ours, or is seen
+    except LeaseTaken:
+        _give_up(edges, request.id, armed)
+        raise
     except OSError as error:
-        edges.leases.remove(request.id)
-        edges.deadman.disarm(request.id, armed)
+        _give_up(edges, request.id, armed)
         raise ApplyFailed(
             "the host could not note who holds it",
             why=f"{error.strerror or error} ({edges.state.path})",
@@ -89,6 +96,34 @@ def _armed(edges: Edges, request: LeaseRequest) -> Granted:
             exit_code=ExitCode.REFUSED,
         ) from error
     return Granted(lease, armed.kind)
+
+
+def _give_up(edges: Edges, lease_id: str, armed: Armed) -> None:
+    """Remove a lease that was taken just now, under which nothing was done."""
+    edges.claims.drop(lease_id)
+    edges.leases.remove(lease_id)
+    edges.deadman.disarm(lease_id, armed)
+
+
+def refuse_claimed(edges: Edges, unit: str, paths: Collection[str] = ()) -> None:
+    """Refuse a unit, or files, that somebody works on with another state directory.
+
+    Raises:
+        LeaseTaken: with who it is.
+    """
+    for claim in edges.claims.others():
+        shared = sorted({*claim.paths} & {*paths})
+        if not shared and not (unit and claim.unit == unit):
+            continue
+        lease = claim.lease
+        error = LeaseTaken(
+            f"{shared[0] if shared else lease.unit} is held by {lease.holder}",
+            why=f"run {lease.run_id} ({lease.purpose}) holds lease {lease.id} in another state "
+            f"directory of this host, {claim.state}",
+            next_step=f"wait for it, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}` "
+            f'with `state_dir = "{claim.state}"` in the inventory',
+        )
+        raise with_facts(error, lease=lease)
 
 
 def taken(record: LeaseRecord) -> LeaseHeld:
@@ -148,6 +183,7 @@ def settle_expired(edges: Edges) -> None:
 def _clear_strays(edges: Edges) -> None:
     """Remove what a power cut left before there was a lease: boot units, half-written files."""
     held = {record.lease.id for record in edges.leases.all()} | set(edges.leases.unreadable())
+    edges.claims.drop_all_but(held)
     for lease_id in edges.deadman.armed_for_boot() - held:
         edges.deadman.disarm(lease_id, None)
     transactions.tidy(edges)
@@ -185,6 +221,7 @@ def drop(edges: Edges, lease_id: str) -> None:
     record = edges.leases.get(lease_id)
     # Whoever dies in here is followed by the dead-man: it tidies up again, also without a lease.
     transactions.tidy(edges)
+    edges.claims.drop(lease_id)
     edges.leases.remove(lease_id)
     edges.deadman.disarm(lease_id, record.armed if record else None)
     transactions.remove_old_agents(edges)

@@ -12,7 +12,8 @@ from fleetctl.agent.deadman import UNITS, WANTS
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.holding import NOTHING
 from fleetctl.agent.journal_file import JournalFile
-from fleetctl.agent.revert import Manner, OnConflict, remove_reserves
+from fleetctl.agent.manner import Manner, OnConflict
+from fleetctl.agent.revert import remove_reserves
 from fleetctl.agent.transactions import OPEN, Transaction
 from fleetctl.errors import ApplyFailed, ExitCode, InputError, LeaseHeld
 from fleetctl.transaction.failure import FilesInConflict, NotBack, with_facts
@@ -129,7 +130,7 @@ def checked(result: Restored, on_conflict: OnConflict = OnConflict.REPORT) -> Re
             FilesInConflict(
                 "files were changed by somebody else and are left alone",
                 why=", ".join(conflict.path for conflict in result.conflicts),
-                next_step="`fleetctl rollback --force` overwrites them; see the diff first",
+                next_step="see what is told of each; `fleetctl rollback --force` overwrites edits",
             ),
             conflicts=result.conflicts,
             restored=result,

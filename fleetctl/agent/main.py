@@ -17,8 +17,8 @@ from fleetctl.agent.code import report_code
 from fleetctl.agent.deadman import RETRY_S, Program
 from fleetctl.agent.edges import Edges, open_edges
 from fleetctl.agent.holding import Expiry
+from fleetctl.agent.manner import OnConflict
 from fleetctl.agent.observe import observe, unit_report
-from fleetctl.agent.revert import OnConflict
 from fleetctl.agent.service_log import read_log
 from fleetctl.agent.state import check_kinds
 from fleetctl.agent.systemd import unit_pids
@@ -191,6 +191,7 @@ def _remaining_s(edges: Edges, lease_id: str) -> float:
 def _try_to_expire(edges: Edges, lease_id: str) -> Expiry:
     """Never fail: nobody would start a watcher again."""
     if not edges.state.exists:
+        edges.claims.drop(lease_id)
         return Expiry.SETTLED
     try:
         return holding.expire(edges, lease_id)

@@ -174,7 +174,7 @@ class Performer:
                 self._write(step, before, place)
             elif isinstance(before.image, FileImage):
                 remove_expected(place, before.temp, before.image.sha256)
-        bytecode.clear((before.asked, before.path), step.bytecode_prefix)
+        bytecode.clear(before, step.bytecode_prefix)
 
     def _write(self, step: WriteFile, before: FileBefore, place: Place) -> None:
         content = self._contents[step.content_sha256]

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import enum
-import os
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Collection, Sequence
 
-from fleetctl.agent import bytecode, systemd
-from fleetctl.agent.beside import settle
-from fleetctl.agent.conflict import conflict, diff
+from fleetctl.agent import systemd
 from fleetctl.agent.edges import Edges
-from fleetctl.agent.files import (
-    ChangedMeanwhile,
-    Look,
-    look,
-    remove,
-    remove_expected,
-    remove_if_there,
-    remove_tree,
-    repair_metadata,
-    replace,
-    set_metadata,
-)
+from fleetctl.agent.files import remove_if_there
 from fleetctl.agent.journal_file import Damage, Journal, JournalFile
+from fleetctl.agent.manner import Manner, OnConflict, Tally
+from fleetctl.agent.paths_back import PathsBack
 from fleetctl.agent.restart import RESTARTING, Restarter, RestartFailed
-from fleetctl.agent.walk import NoDirectory, PathRefused, Place, is_mounted_on, resolved
-from fleetctl.transaction.image import Absent, FileBefore, UnitBefore
+from fleetctl.agent.walk import PathRefused, resolved
+from fleetctl.transaction.image import UnitBefore
 from fleetctl.transaction.journal import (
     Conflicted,
     Reverted,
@@ -39,7 +25,7 @@ from fleetctl.transaction.journal import (
     pending_undo,
     state,
 )
-from fleetctl.transaction.outcome import Conflict, ProvenRestart, Restored
+from fleetctl.transaction.outcome import Restored
 from fleetctl.transaction.step import (
     ReloadUnits,
     RemoveDirectory,
@@ -48,54 +34,6 @@ from fleetctl.transaction.step import (
     RestoreUnit,
     Undo,
 )
-
-
-class OnConflict(enum.Enum):
-    """What to do with a file that is no longer what fleetctl wrote."""
-
-    REPORT = "report"
-    """Leave it, keep the before-image, and leave the transaction open."""
-    OVERWRITE = "overwrite"
-    """Bring the before-image back."""
-    KEEP = "keep"
-    """Leave it and close the transaction."""
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How to revert.
-
-    Attributes:
-        why: for the journal.
-        on_conflict: what a stranger's change means.
-        at_boot: systemd is about to start the units itself.
-    """
-
-    why: str
-    on_conflict: OnConflict = OnConflict.REPORT
-    at_boot: bool = False
-
-
-@dataclass
-class _Tally:
-    """What happened so far."""
-
-    files: list[str] = field(default_factory=list)
-    restarts: list[ProvenRestart] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    changed: bool = False
-
-    def restored(self, transaction: str, *, over: bool) -> Restored:
-        return Restored(
-            transactions=(transaction,) if over else (),
-            files=tuple(self.files),
-            restarts=tuple(self.restarts),
-            stopped=tuple(self.stopped),
-            conflicts=tuple(self.conflicts),
-            problems=tuple(self.problems),
-        )
 
 
 def revert(edges: Edges, transaction: str, manner: Manner) -> Restored:
@@ -109,10 +47,10 @@ def revert(edges: Edges, transaction: str, manner: Manner) -> Restored:
     if journal.damage is Damage.BROKEN:
         return _damaged(file, journal, manner)
     if state(journal.entries) is State.REVERTED:
-        return _Tally().restored(transaction, over=True)
+        return Tally().restored(transaction, over=True)
     if state(journal.entries) is not State.REVERTING:
         file.append(Reverting(edges.clock.now_s(), manner.why))
-    tally = _Tally()
+    tally = Tally()
     remove_reserves(journal)
     undos = pending_undo(journal.entries, torn=journal.damage is Damage.TORN)
     _Reverter(edges, file, manner, tally).run(undos)
@@ -129,7 +67,7 @@ def take_back(edges: Edges, transaction: str, why: str) -> Restored:
     journal = file.read()
     if journal.damage is Damage.BROKEN:
         return _damaged(file, journal, Manner(why))
-    tally = _Tally()
+    tally = Tally()
     if state(journal.entries) is State.REVERTED:
         return tally.restored(transaction, over=True)
     if state(journal.entries) is not State.REVERTING:
@@ -152,7 +90,7 @@ def close(edges: Edges, transaction: str, *, lent_on: Collection[str] = ()) -> N
         return
     undos = pending_undo(journal.entries)
     lent = [u for u in undos if isinstance(u, RemoveLent) and u.path not in lent_on]
-    tally = _Tally()
+    tally = Tally()
     _Reverter(edges, file, Manner("replaced"), tally).run(lent)
     if not (
         tally.problems or tally.conflicts
@@ -163,7 +101,7 @@ def close(edges: Edges, transaction: str, *, lent_on: Collection[str] = ()) -> N
 def _damaged(file: JournalFile, journal: Journal, manner: Manner) -> Restored:
     """Report; once somebody has restored by hand and settles for what is there, forget it."""
     by_hand = file.folder / "by-hand.sh"
-    tally = _Tally()
+    tally = Tally()
     if manner.on_conflict is OnConflict.KEEP:
         file.remove()
         return tally.restored(file.transaction, over=True)
@@ -184,7 +122,7 @@ def remove_reserves(journal: Journal) -> None:
             continue
 
 
-def _finish(edges: Edges, file: JournalFile, manner: Manner, tally: _Tally) -> Restored:
+def _finish(edges: Edges, file: JournalFile, manner: Manner, tally: Tally) -> Restored:
     problem = file.folder / "problem"
     if tally.problems:
         with contextlib.suppress(OSError):  # a full disk is a problem that has been told already
@@ -204,20 +142,21 @@ def _finish(edges: Edges, file: JournalFile, manner: Manner, tally: _Tally) -> R
 class _Reverter:
     """Performs undos, one after the other, whatever becomes of each."""
 
-    def __init__(self, edges: Edges, file: JournalFile, manner: Manner, tally: _Tally) -> None:
+    def __init__(self, edges: Edges, file: JournalFile, manner: Manner, tally: Tally) -> None:
         self._edges = edges
         self._file = file
         self._manner = manner
         self._tally = tally
+        self._paths = PathsBack(edges.state, manner, tally)
 
     def run(self, undos: Sequence[Undo]) -> None:
         for undo in undos:
             if isinstance(undo, RestoreFile):
-                self._guarded(undo.before.path, partial(self._file_back, undo))
+                self._guarded(undo.before.path, partial(self._paths.file_back, undo))
             elif isinstance(undo, RemoveDirectory):
-                self._guarded(undo.path, partial(self._directory_gone, undo))
+                self._guarded(undo.path, partial(self._paths.directory_gone, undo))
             elif isinstance(undo, RemoveLent):
-                self._guarded(undo.path, partial(self._lent_gone, undo))
+                self._guarded(undo.path, partial(self._paths.lent_gone, undo))
             elif self._tally.problems:
                 return  # a unit must not start on files that are half of before, half of now
             elif isinstance(undo, ReloadUnits):
@@ -235,108 +174,6 @@ class _Reverter:
         except (PathRefused, ValueError, RestartFailed, systemd.SystemctlMissing) as error:
             log = "\n".join(getattr(error, "log_lines", ()))
             self._tally.problems.append(f"{what}: {error}" + (f"\n{log}" if log else ""))
-
-    def _file_back(self, undo: RestoreFile) -> None:
-        before = undo.before
-        try:
-            with resolved(before.path, follow=False) as place:
-                self._at_place(undo, place)
-        except (FileNotFoundError, NoDirectory):
-            if os.path.isdir(os.path.dirname(before.path)):
-                raise  # it is the before-image that is gone
-            if self._is_missed(undo):
-                return
-        bytecode.bring_back(self._edges.state, before, undo.bytecode_prefix)
-        self._tally.files.append(before.path)
-
-    def _is_missed(self, undo: RestoreFile) -> bool:
-        """Report that somebody took away the directory of a file that is to come back.
-
-        What is to be absent is absent then. Nobody knows what the directory was like, so only
-        people can make it again.
-        """
-        if isinstance(undo.before.image, Absent):
-            return False
-        if self._manner.on_conflict is OnConflict.OVERWRITE:
-            raise ValueError("its directory is gone; make it again, and repeat the rollback")
-        why = "its directory is gone; make it again, then `fleetctl rollback --force`"
-        self._tally.conflicts.append(conflict(self._edges.state, undo, why))
-        return True
-
-    def _at_place(self, undo: RestoreFile, place: Place) -> None:
-        settle(self._edges.state, undo, place)
-        wanted = undo.before.image
-        seen = _look_or_none(place)
-        found = seen.image.sha256 if isinstance(seen, Look) else seen
-        if isinstance(wanted, Absent):
-            if isinstance(seen, Absent):
-                return
-        elif isinstance(seen, Look) and found == wanted.sha256:
-            if seen.image != wanted:
-                repair_metadata(place, wanted)
-            return
-        if found != undo.ours and self._manner.on_conflict is not OnConflict.OVERWRITE:
-            self._in_conflict(undo, seen)
-            return
-        try:
-            self._bring_back(undo.before, place, seen)
-        except ChangedMeanwhile:
-            self._in_conflict(undo, _look_or_none(place))
-
-    def _in_conflict(self, undo: RestoreFile, seen: Look | Absent | None) -> None:
-        state = self._edges.state
-        self._tally.conflicts.append(conflict(state, undo, diff(state, undo, seen)))
-
-    def _bring_back(self, before: FileBefore, place: Place, seen: Look | Absent | None) -> None:
-        """Bring a file back in the place of what was seen there, and of nothing else."""
-        self._tally.changed = True
-        is_forced = self._manner.on_conflict is OnConflict.OVERWRITE
-        found = seen.image.sha256 if isinstance(seen, Look) and not is_forced else None
-        if not isinstance(before.image, Absent):
-            content = self._edges.state.get_object(before.image.sha256)
-            finish = partial(set_metadata, image=before.image)
-            is_free = isinstance(seen, Absent)
-            replace(place, before.temp, content, finish, free=is_free, expected_sha256=found)
-        elif found is None:
-            remove(place)
-        else:
-            remove_expected(place, before.temp, found)
-
-    def _directory_gone(self, undo: RemoveDirectory) -> None:
-        try:
-            with resolved(undo.path, follow=False) as place:
-                os.rmdir(place.name, dir_fd=place.directory_fd)
-                os.fsync(place.directory_fd)
-        except FileNotFoundError:
-            return
-        except NoDirectory:
-            return  # what it was in was removed, and it with it
-        except NotADirectoryError:
-            self._tally.conflicts.append(
-                Conflict(undo.path, "it is no directory any more", before_object="", mode=None)
-            )
-        except OSError:
-            if not os.listdir(undo.path):
-                raise
-            self._tally.conflicts.append(
-                Conflict(undo.path, "somebody put files into it", before_object="", mode=None)
-            )
-
-    def _lent_gone(self, undo: RemoveLent) -> None:
-        """Remove what the service left, whatever it is, or report that something is mounted there.
-
-        Through the parent's descriptor no link leads astray, and one that stands there goes itself.
-        """
-        try:
-            with resolved(undo.path, follow=False) as place:
-                if is_mounted_on(place.path):
-                    why = "something is mounted there"
-                    conflict = Conflict(undo.path, why, before_object="", mode=None)
-                    self._tally.conflicts.append(conflict)
-                    return
-                remove_tree(place)
-        except FileNotFoundError:
-            return
 
     def _reload(self) -> None:
         said = self._edges.systemctl.run("daemon-reload")
@@ -386,11 +223,3 @@ class _Reverter:
             now = systemd.unit_before(self._edges.systemctl.show(unit))
             if not now.active and now.enabled != "enabled":
                 self._edges.systemctl.run("start", "--no-block", "--", unit)
-
-
-def _look_or_none(place: Place) -> Look | Absent | None:
-    """Return the file; None for what is no single regular file any more."""
-    try:
-        return look(place)
-    except PathRefused:
-        return None

@@ -138,9 +138,12 @@ class StateDir:
         try:
             write_all(fd, content)
             os.fsync(fd)
+            temp.rename(path)
+        except BaseException:
+            temp.unlink()  # it would lie there until the next run
+            raise
         finally:
             os.close(fd)
-        temp.rename(path)
 
     @contextmanager
     def staging(self, clock: Clock) -> Iterator[Path]:

@@ -141,6 +141,22 @@ def restarts(properties: Mapping[str, str]) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def identity(systemctl: Systemctl, unit: str) -> str:
+    """Return what tells a unit from every other on this machine, whatever alias it is called by.
+
+    Hosts made of processes have units of one name in different places. Empty for a unit that is not
+    there, and for none.
+    """
+    if not unit:
+        return ""
+    try:
+        properties = systemctl.show(unit, ("Id", "FragmentPath"))
+    except SystemctlMissing:
+        return ""
+    path = properties.get("FragmentPath", "")
+    return f"{properties.get('Id') or unit} {os.path.realpath(path)}" if path else ""
+
+
 def unit_before(properties: Mapping[str, str]) -> UnitBefore:
     """Return what the undo of a restart must know."""
     active_state = properties.get("ActiveState", "")

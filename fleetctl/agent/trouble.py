@@ -19,6 +19,10 @@ THE_HOSTS_OWN = {
     errno.EMFILE,
     errno.ENFILE,
     errno.ESTALE,
+    errno.ENOLCK,
+    errno.EBUSY,
+    errno.EFBIG,
+    errno.ENAMETOOLONG,
 }
 RESTORING = ("restore", "release", "unlock")
 

@@ -8,9 +8,8 @@ not gain by it: root's, one's own, or one whose owner also owns what it leads to
 from __future__ import annotations
 
 import os
-import re
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Iterator
@@ -23,7 +22,11 @@ class PathRefused(Exception):
 
 
 class NoDirectory(PathRefused):
-    """A component of a path is there, and neither a directory nor a symlink."""
+    """A component of a path is there, and no directory."""
+
+
+class BecameLink(NoDirectory):
+    """A directory on a path has become a symlink since."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,17 @@ def resolved(path: str, *, follow: bool = True) -> Iterator[Place]:
         yield walker.walk(path)
     finally:
         walker.close()
+
+
+def if_there(stack: ExitStack, path: str) -> Place | None:
+    """Return the place of a real path, valid as long as the stack; None where nothing holds it.
+
+    Nothing on the way is followed: what has become a symlink holds what is somebody else's.
+    """
+    try:
+        return stack.enter_context(resolved(path, follow=False))
+    except (FileNotFoundError, NoDirectory):
+        return None
 
 
 class _Walker:
@@ -116,7 +130,8 @@ class _Walker:
         self._links += 1
         here = "/" + "/".join([*self._names, name])
         if not self._follow:
-            raise PathRefused(f"{here} has become a symlink")
+            target = os.readlink(name, dir_fd=self._fds[-1])
+            raise BecameLink(f"{here} has become a symlink to {target}")
         if self._links > MAX_LINKS:
             raise PathRefused(f"too many symlinks at {here}")
         if found.st_uid not in {0, os.geteuid()}:
@@ -171,15 +186,3 @@ def is_within(path: str, roots: tuple[str, ...]) -> bool:
     """Tell whether a real path lies in one of the directories (their real paths)."""
     parents = {str(parent) for parent in PurePosixPath(path).parents}
     return any(root in parents for root in roots)
-
-
-def is_mounted_on(path: str) -> bool:
-    """Say whether something is mounted at a real path, or below it."""
-    with open("/proc/self/mountinfo", "rb") as table:
-        points = [line.split(b" ")[4] for line in table]
-    return any((_unescaped(point) + b"/").startswith(os.fsencode(path) + b"/") for point in points)
-
-
-def _unescaped(point: bytes) -> bytes:
-    """Return a mount point as it is: the kernel writes blanks and backslashes in octal."""
-    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), point)

@@ -41,6 +41,21 @@ class FileImage:
 
 
 @dataclass(frozen=True)
+class Mount:
+    """Where a file system is mounted: what tells it from another one at or above the same path.
+
+    Attributes:
+        point: real path of the mount point.
+        root: what of the file system is mounted there; `/` but for bind mounts.
+        kind: of file system, such as `ext4`.
+    """
+
+    point: str
+    root: str
+    kind: str
+
+
+@dataclass(frozen=True)
 class FileBefore:
     """What `WriteFile` or `RemoveFile` found.
 
@@ -54,6 +69,8 @@ class FileBefore:
             and of every bytecode file, so that no interpreter takes old bytecode for current.
         bytecode: bytecode files of the module that were there, with their paths.
         missing_directories: bytecode directories that were not there, innermost first.
+        bytecode_directories: real paths of the directories that hold bytecode of the module.
+        mount: what the file's directory lies on; None where nobody could tell.
     """
 
     asked: str
@@ -63,6 +80,8 @@ class FileBefore:
     mtime_s: int
     bytecode: tuple[tuple[str, FileImage], ...] = ()
     missing_directories: tuple[str, ...] = ()
+    bytecode_directories: tuple[str, ...] = ()
+    mount: Mount | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +91,12 @@ class DirectoryBefore:
     Attributes:
         path: the real path.
         existed: the directory was there already, so undo leaves it alone.
+        mount: what the directory above it lies on; None where nobody could tell.
     """
 
     path: str
     existed: bool
+    mount: Mount | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fleetctl.transaction.image import (
     Before,
     DirectoryBefore,
     FileBefore,
+    Mount,
     NothingBefore,
     UnitBefore,
 )
@@ -160,6 +161,7 @@ class RemoveDirectory:
     """Remove a directory that a step made, if nobody put anything into it."""
 
     path: str
+    mount: Mount | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class RemoveLent:
     """Remove a directory that the service made, with everything in it."""
 
     path: str
+    mount: Mount | None = None
 
 
 @dataclass(frozen=True)
@@ -190,9 +193,9 @@ def undo(step: Step, before: Before) -> tuple[Undo, ...]:
     if isinstance(step, RemoveFile) and isinstance(before, FileBefore):
         return (RestoreFile(before, Absent(), step.bytecode_prefix),)
     if isinstance(step, MakeDirectory) and isinstance(before, DirectoryBefore):
-        return () if before.existed else (RemoveDirectory(before.path),)
+        return () if before.existed else (RemoveDirectory(before.path, before.mount),)
     if isinstance(step, LendDirectory) and isinstance(before, DirectoryBefore):
-        return (RemoveLent(before.path),)
+        return (RemoveLent(before.path, before.mount),)
     if isinstance(step, ReloadUnits) and isinstance(before, NothingBefore):
         return (step,)
     if isinstance(step, RestartUnit) and isinstance(before, UnitBefore):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 from fleetctl.agent import transactions
-from fleetctl.transaction.failure import FilesInConflict
+from fleetctl.transaction.failure import FilesInConflict, NotBack
 from fleetctl.transaction.image import FileBefore
 
 
@@ -98,3 +99,37 @@ def test_what_is_somebodys_comes_back_also_where_our_file_was_removed(ground):
 
     assert ground.script.read_bytes().endswith(b"# by hand\n")
     assert not temp.exists()
+
+
+def test_two_versions_of_somebodys_are_both_kept_until_people_decide(ground):
+    before = ground.look()
+    ground.kill_watcher(ground.apply())
+    temp = temp_beside(ground, ground.script)
+    an_edit(temp)
+    ground.script.write_bytes(b"#!/bin/bash\n# written later\n")
+
+    for force in (False, True):
+        with pytest.raises(NotBack, match="both written by somebody else; keep one of them"):
+            ground.agent.restore(transaction="tx", force=force)
+
+    assert ground.script.read_bytes() == b"#!/bin/bash\n# written later\n"
+    assert temp.read_bytes().endswith(b"# by hand\n")
+    temp.unlink()
+    ground.agent.restore(transaction="tx", force=True)
+    assert ground.look() == before
+
+
+def test_a_half_written_file_never_takes_the_place_of_a_whole_one_when_an_object_is_lost(ground):
+    ground.kill_watcher(ground.apply())
+    temp = temp_beside(ground, ground.script)
+    temp.write_bytes(ground.script.read_bytes()[:-1])
+    ours = hashlib.sha256(ground.script.read_bytes()).hexdigest()
+    ground.edges.state.object_path(ours).unlink()
+    was = ground.script.stat()
+
+    with pytest.raises(NotBack, match="No such file"):
+        ground.agent.restore(transaction="tx")
+
+    assert ground.script.stat().st_ino == was.st_ino
+    temp.unlink()
+    ground.agent.restore(transaction="tx")

@@ -43,6 +43,25 @@ def test_a_file_of_any_name_comes_back_by_hand_and_by_itself(ground, name):
     assert ground.look() == before
 
 
+@pytest.mark.parametrize("where", ["file", "directory"])
+def test_nothing_is_written_by_hand_through_a_link_that_somebody_made_since(ground, where):
+    ground.apply((ground.steps()[0],))
+    script = JournalFile(ground.edges.state, "tx").folder / "by-hand.sh"
+    linked = ground.module if where == "file" else ground.module.parent
+    theirs = ground.root / "theirs"
+    linked.rename(theirs)
+    linked.symlink_to(theirs)
+    content = ground.module.read_bytes()
+
+    done = subprocess.run(["sh", script], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert f"{ground.module}: it, or a directory on the way, is gone or a symlink" in done.stderr
+    assert ground.module.read_bytes() == content
+    linked.unlink()
+    theirs.rename(linked)
+
+
 @pytest.mark.parametrize("mtime_ns", TIMES_NS)
 def test_a_time_before_1970_or_far_ahead_comes_back_by_hand_and_by_itself(ground, mtime_ns):
     os.utime(ground.script, ns=(0, mtime_ns))

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from fleetctl.agent.journal_file import Damage, JournalFile, line, parse
-from fleetctl.agent.revert import Manner, revert
+from fleetctl.agent.manner import Manner
+from fleetctl.agent.revert import revert
 from fleetctl.transaction.failure import LeaseTaken
 from fleetctl.transaction.image import NothingBefore
 from fleetctl.transaction.journal import (

@@ -1,7 +1,8 @@
-"""SIGKILL at system calls of an apply, a restore, a commit and a recovery: the host comes back.
+"""SIGKILL and errors at system calls of an apply, a restore, a commit and a recovery.
 
-strace delivers the signal; the product has no hooks for it. Here a spread of the calls is tried;
-`python -m benchmarks.faults` tries every one, and breaks hosts in twenty other ways.
+The host comes back, and what is told of it is true. strace delivers them; the product has no hooks
+for it. Here a spread of the calls is tried; `python -m benchmarks.faults` tries every one, and
+breaks hosts in twenty other ways.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ pytestmark = [
 ]
 
 
-def campaign(*words: str) -> list[dict[str, object]]:
+def campaign(*words: str, only: str = "kill -9") -> list[dict[str, object]]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", "--json", "--only", "kill -9", *words],
+        [sys.executable, "-m", "benchmarks.faults", "--json", "--only", only, *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -43,6 +44,15 @@ def test_killed_at_any_system_call_a_directory_comes_back():
     faults = campaign("--plain", "--faults", "20", "--hosts", "4", "--seed", "7")
 
     assert len(faults) >= 15
+    assert lost(faults) == []
+
+
+def test_an_error_at_any_system_call_is_told_truly_and_a_directory_comes_back():
+    words = ("--plain", "--faults", "16", "--hosts", "4", "--seed", "7")
+
+    faults = campaign(*words, only="error in")
+
+    assert len(faults) >= 12
     assert lost(faults) == []
 
 

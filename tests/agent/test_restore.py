@@ -13,10 +13,11 @@ import pytest
 from fleetctl.agent import holding, transactions
 from fleetctl.agent.holding import Expiry
 from fleetctl.agent.leases import Leases
-from fleetctl.agent.revert import Manner
+from fleetctl.agent.manner import Manner
 from fleetctl.errors import ApplyFailed, InputError, LeaseHeld
 from fleetctl.transaction.failure import FilesInConflict, LeaseTaken, NotBack
 from fleetctl.transaction.step import WriteFile
+from tests.host.processes import wait_until
 
 
 def test_a_file_that_somebody_changed_is_left_and_everything_else_comes_back(ground):
@@ -127,20 +128,6 @@ def test_a_file_that_somebody_put_into_a_new_directory_keeps_the_directory(groun
     assert not (theirs.parent / "module.py").exists()
 
 
-def test_a_directory_on_the_way_that_became_a_symlink_is_never_followed(ground):
-    ground.apply()
-    real = ground.module.parent
-    real.rename(ground.tree / "moved")
-    real.symlink_to("moved")
-
-    with pytest.raises(NotBack, match="symlink"):
-        ground.agent.restore(transaction="tx")
-
-    real.unlink()
-    (ground.tree / "moved").rename(real)
-    ground.agent.restore(transaction="tx")
-
-
 def test_a_file_set_back_by_hand_gets_its_old_time_and_is_no_conflict(ground):
     before = ground.look()
     ground.apply()
@@ -246,16 +233,11 @@ def test_an_expiry_that_comes_after_a_commit_does_nothing(ground):
 
 def test_a_lease_nobody_renews_restores_the_host_by_itself(ground):
     before = ground.look()
-    ground.apply(length_s=3)
+    ground.apply(length_s=1)
 
-    deadline = time.monotonic() + 3 + 5
-    while ground.look() != before and time.monotonic() < deadline:
-        time.sleep(0.05)
+    ground.wait_until_back(before)
 
-    assert ground.look() == before
-    while ground.agent.status().leases and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert ground.agent.status().leases == ()
+    wait_until(lambda: ground.agent.status().leases == ())
 
 
 def test_a_renewed_lease_lives_longer_and_then_ends(ground):
@@ -265,14 +247,13 @@ def test_a_renewed_lease_lives_longer_and_then_ends(ground):
 
     started_s = time.monotonic()
     while time.monotonic() - started_s < 4:
-        ground.agent.renew(lease_id, length_s=3)
+        ground.edges.leases.renew(lease_id, length_s=3)  # no agent's start comes in between
         time.sleep(0.2)
     assert ground.look() != before
 
-    deadline = time.monotonic() + 3 + 5
-    while ground.look() != before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert ground.look() == before
+    ground.agent.renew(lease_id, length_s=1)
+    ground.wait_until_back(before)
+    wait_until(lambda: ground.agent.status().leases == ())
     with pytest.raises(LeaseHeld, match="lease is gone"):
         ground.agent.renew(lease_id, length_s=5)
 
@@ -347,7 +328,7 @@ def test_a_lease_record_is_never_looked_at_while_it_is_rewritten(ground, look):
         looking.start()
         looking.join(0.2)
         assert looking.is_alive()
-    looking.join(5)
+    looking.join(60)
     assert not looking.is_alive()
 
 

@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from fleetctl.agent import files, holding
+from fleetctl.agent.holding import Expiry
 from fleetctl.agent.leases import Leases
 from fleetctl.agent.trouble import trouble
 from fleetctl.errors import ApplyFailed, ExitCode, InputError, InternalError, RemoteFailed
@@ -59,7 +61,7 @@ def test_a_file_whose_directory_somebody_removed_is_a_conflict_and_the_rest_come
     assert "its directory is gone" in conflict.diff
     assert ground.script.read_bytes() == SCRIPT
     assert ground.agent.status().leases == ()
-    with pytest.raises(NotBack, match="its directory is gone; make it again"):
+    with pytest.raises(NotBack, match="its directory is gone; put it back or make it again"):
         ground.agent.restore(transaction="tx", force=True)
     if ground.module.parent.is_file():
         ground.module.parent.unlink()
@@ -176,3 +178,25 @@ def test_a_bug_stays_a_bug(ground):
     assert trouble("apply", KeyError("x")) is None
     with pytest.raises(InternalError):
         ground.agent._ask(str, "renew", {"lease_id": 3}, deadline_s=5.0)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE])
+def test_a_file_that_cannot_be_read_for_a_moment_is_no_edit_of_somebodys(
+    ground, monkeypatch, number
+):
+    before = ground.look()
+    applied = ground.apply()
+    ground.kill_watcher(applied)
+    lease_id = applied.granted.lease.id
+    ground.edges.leases.claim(lease_id, only_if_expired=False)
+
+    def fails(*_):
+        raise OSError(number, "words of the kernel")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(files, "wait_for_writers", fails)
+        assert holding.expire(ground.edges, lease_id) is Expiry.UNRESTORED
+
+    assert "words of the kernel" in ground.agent.status().transactions[0].problem
+    assert holding.expire(ground.edges, lease_id) is Expiry.SETTLED
+    assert ground.look() == before

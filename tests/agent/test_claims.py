@@ -1,0 +1,167 @@
+"""Two state directories on one host see each other: nobody works on what somebody else holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fleetctl.agent import claims
+from fleetctl.errors import LeaseHeld
+from fleetctl.host.agent_client import Agent, new_id
+from fleetctl.transaction.failure import LeaseTaken
+from fleetctl.transaction.lease import LeaseRequest
+from tests.agent.conftest import Ground
+from tests.agent.lab_host import UNIT, Host, connect_host
+
+
+def lease(holder: str = "bob@laptop", unit: str = "") -> LeaseRequest:
+    return LeaseRequest(new_id(), "run-2", holder, "another idea", unit, 60.0)
+
+
+def second(ground: Ground) -> Agent:
+    """Return the agent of somebody whose inventory names another state directory."""
+    state = ground.root / "state2"
+    state.mkdir(exist_ok=True, mode=0o700)
+    if not (state / "agent").exists():
+        shutil.copytree(ground.state / "agent", state / "agent")
+    return Agent(ground.agent.transport, python=sys.executable, state_dir=str(state))
+
+
+def apply_with(agent: Agent, ground: Ground) -> str:
+    request = lease()
+    agent.apply(request, new_id(), ground.steps()[:1], ground.contents())
+    return request.id
+
+
+def claims_of(ground: Ground) -> list[Path]:
+    folders = (claims.ROOTS, *claims.EVERYBODYS)
+    paths = [path for folder in folders if folder.is_dir() for path in folder.glob("*")]
+    return [p for p in paths if p.is_file() and str(ground.root).encode() in p.read_bytes()]
+
+
+def test_files_that_are_changed_under_another_state_directory_are_refused_by_name(ground):
+    before = ground.look()
+    held = ground.apply().granted.lease
+    changed = ground.look()
+
+    with pytest.raises(LeaseTaken, match=f"{ground.module} is held by ann@desk") as refused:
+        apply_with(second(ground), ground)
+
+    assert f"lease {held.id} in another state directory of this host, {ground.state}" in (
+        refused.value.why
+    )
+    assert f'`state_dir = "{ground.state}"`' in refused.value.next_step
+    assert refused.value.lease == held
+    assert ground.look() == changed
+    assert second(ground).status().leases == ()
+    ground.agent.restore(transaction="tx")
+    second(ground).release(apply_with(second(ground), ground))
+    assert ground.look() == before
+    assert claims_of(ground) == []
+
+
+def test_of_two_at_the_same_instant_one_works_at_most(ground):
+    before = ground.look()
+    agents = [ground.agent, second(ground)]
+
+    def attempt(agent: Agent) -> str:
+        try:
+            return apply_with(agent, ground)
+        except LeaseHeld:
+            return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        won = list(pool.map(attempt, agents))
+
+    assert won.count("") >= 1
+    for agent, lease_id in zip(agents, won, strict=True):
+        if lease_id:
+            agent.release(lease_id)
+    assert ground.look() == before
+    assert claims_of(ground) == []
+
+
+def test_a_claim_whose_lease_is_gone_or_whose_boot_is_over_holds_nobody_up(ground):
+    held = ground.apply().granted.lease
+    (path,) = claims_of(ground)
+    ground.agent.release(held.id)
+    stale = json.dumps(
+        {
+            "lease": vars(held),
+            "unit": "",
+            "paths": [str(ground.module)],
+            "state": str(ground.state),
+            "boot_id": ground.edges.clock.boot_id(),
+        }
+    )
+    claims.ROOTS.mkdir(exist_ok=True)
+    path.write_text(stale)
+    agent = second(ground)
+
+    agent.release(apply_with(agent, ground))
+
+    assert not path.exists()
+    (ground.state / "leases" / f"{held.id}.json").write_bytes(b"{}")
+    claims.ROOTS.mkdir(exist_ok=True)
+    path.write_text(stale.replace(ground.edges.clock.boot_id(), "an earlier boot"))
+    agent.release(apply_with(agent, ground))
+    (ground.state / "leases" / f"{held.id}.json").unlink()
+
+
+@pytest.mark.parametrize("what", ["noise", "link", "pipe", "directory", "no lease"])
+def test_what_is_no_claim_is_left_alone_and_holds_nobody_up(ground, what):
+    path = claims.EVERYBODYS[1] / f"{claims.PREFIX}{new_id()}"
+    if what == "noise":
+        path.write_bytes(b"\xff\x00 no json")
+    elif what == "link":
+        path.symlink_to(ground.script)
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    else:
+        path.write_text(json.dumps({"lease": {"id": 1}, "paths": [str(ground.module)]}))
+    try:
+        ground.agent.release(apply_with(ground.agent, ground))
+        assert os.path.lexists(path)
+    finally:
+        shutil.rmtree(path) if what == "directory" else path.unlink()
+
+
+def beside(host: Host, state_dir: str) -> Agent:
+    return Agent(host.agent.transport, state_dir=state_dir)
+
+
+@pytest.mark.lab
+def test_a_unit_that_is_held_under_another_state_directory_is_refused(
+    host_of_each_kind, lab_of_each_kind
+):
+    host = host_of_each_kind
+    state = host.shell("mktemp -d").strip()
+    other = beside(host, state)
+    held = host.lease()
+    host.agent.acquire(held)
+
+    with pytest.raises(LeaseTaken, match=f"{UNIT} is held by {held.holder}"):
+        other.acquire(lease(unit=UNIT))
+
+    assert other.status().leases == ()
+    neighbour = connect_host(lab_of_each_kind.lab, "lab-2")
+    elsewhere = lease(unit=UNIT)
+    neighbour.agent.acquire(elsewhere)
+    neighbour.agent.release(elsewhere.id)
+    neighbour.agent.forget()
+    neighbour.agent.transport.close()
+    host.agent.release(held.id)
+    mine = lease(unit=UNIT)
+    other.acquire(mine)
+    with pytest.raises(LeaseTaken, match="held by bob@laptop"):
+        host.agent.acquire(host.lease())
+    other.release(mine.id)
+    other.forget()
