@@ -47,12 +47,9 @@ class Server:
     """A server process with its log."""
 
     def __init__(self, log_path, *options, **environ):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log_path
-        command = [sys.executable, "-m", "payload.engine", "--port", str(self.port), *options]
+        self.port = 0  # any that is free; the log names it
+        command = [sys.executable, "-m", "payload.engine", "--port", "0", *options]
         command += ["--max-batch", "8", "--depth", "4", "--cache-pages", "300"]
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SGLANG")}
         with log_path.open("wb") as log:
@@ -63,6 +60,10 @@ class Server:
     @property
     def log(self):
         return self.log_path.read_text()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
 
     def post(self, body):
         return self.get(urllib.request.Request(f"{self.url}/v1/chat/completions", data=body))
@@ -84,8 +85,10 @@ class Server:
     def wait_until_up(self):
         until = time.monotonic() + START_S
         while time.monotonic() < until and self.process.poll() is None:
-            if self.get("/health")[0] == 200:
-                return self
+            if found := re.search(r"ready to roll! http://\S+:(\d+)", self.log):
+                self.port = int(found[1])
+                if self.get("/health")[0] == 200:
+                    return self
             threading.Event().wait(0.05)
         raise AssertionError(self.log)
 

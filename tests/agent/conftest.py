@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import py_compile
@@ -10,7 +11,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from fleetctl.transaction.lease import LeaseRequest
 from fleetctl.transaction.outcome import Applied
 from fleetctl.transaction.step import MakeDirectory, RemoveFile, Step, WriteFile
 from tests.agent.lab_host import Host, connect_host
+from tests.host.processes import wait_until
 
 OLD_MODULE = b"VALUE = 'old'\n"
 NEW_MODULE = b"VALUE = 'new'\n"
@@ -120,6 +121,24 @@ class Ground:
         """Return everything about every file, for comparing before and after."""
         return {str(path.relative_to(self.root)): _facts(path) for path in self.tree.rglob("*")}
 
+    def wait_until_back(self, before: dict[str, object]) -> None:
+        """Wait until the host is as it was; what vanishes while we look is being restored."""
+
+        def is_back() -> bool:
+            with contextlib.suppress(FileNotFoundError):
+                return self.look() == before
+            return False
+
+        wait_until(is_back)
+
+    def wait_for_watcher(self) -> None:
+        """Wait until the dead-man runs, which the agent only starts."""
+        wait_until(lambda: processes_naming(f"watch {self.state}") != [])
+
+    def wait_until_unwatched(self) -> None:
+        """Wait until no dead-man is left."""
+        wait_until(lambda: processes_naming(f"watch {self.state}") == [])
+
     def import_value(self) -> str:
         """Import the module in a fresh interpreter, as a restarted service would."""
         code = "from serve import indexer; print(indexer.VALUE)"
@@ -173,7 +192,7 @@ def ground(tmp_path, zipapp, installed_agent):
     yield made
     end_leases(made)
     made.agent.transport.close()
-    assert processes_naming(str(made.state)) == []
+    wait_until(lambda: processes_naming(str(made.state)) == [])
 
 
 def make_ground(root: Path, zipapp: Path) -> Ground:
@@ -205,14 +224,8 @@ def end_leases(ground: Ground) -> None:
 
 
 def processes_naming(word: str) -> list[str]:
-    """Return command lines that contain a word, once those about to end have had a second to."""
-    found: list[str] = []
-    for _ in range(40):
-        found = [line for line in _command_lines() if word in line]
-        if not found:
-            break
-        time.sleep(0.05)
-    return found
+    """Return command lines that contain a word."""
+    return [line for line in _command_lines() if word in line]
 
 
 def _command_lines() -> list[str]:

@@ -12,9 +12,9 @@ from tests.agent.conftest import processes_naming
 
 def test_an_expired_lease_is_taken_over_only_after_the_host_was_restored(ground):
     before = ground.look()
-    applied = ground.apply(length_s=3)
+    applied = ground.apply()
     ground.kill_watcher(applied)
-    time.sleep(3.2)
+    ground.edges.leases.renew(applied.granted.lease.id, 0.0)
     assert ground.look() != before
 
     ground.agent.acquire(ground.lease(run_id="run-2"))
@@ -46,29 +46,29 @@ def _hide_all(record: Path) -> None:
 def test_a_watcher_whose_lease_is_lost_restores_at_once_and_ends(ground, lose):
     """It must not sleep until the end of a lease that nobody can renew any more."""
     before = ground.look()
-    applied = ground.apply()
+    applied = ground.apply(length_s=600)
+    ground.wait_for_watcher()
     time.sleep(1.5)  # it has seen the lease and sleeps
-    assert processes_naming(f"watch {ground.state}") != []
     lose(ground.state / "leases" / f"{applied.granted.lease.id}.json")
 
-    deadline_s = time.monotonic() + 20.0
-    while ground.look() != before and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    ground.wait_until_back(before)
 
-    assert ground.look() == before
-    assert processes_naming(f"watch {ground.state}") == []
+    ground.wait_until_unwatched()
 
 
 def test_a_watcher_ends_when_the_state_is_taken_away_below_it(ground):
-    ground.apply()
+    ground.apply(length_s=600)
+    ground.wait_for_watcher()
+
     shutil.move(ground.state, ground.state.with_name("elsewhere"))
 
-    assert processes_naming(f"watch {ground.state}") == []
+    ground.wait_until_unwatched()
 
 
 def test_a_watcher_outlives_a_lock_of_a_wrong_kind_and_then_restores(ground):
     before = ground.look()
-    applied = ground.apply()
+    applied = ground.apply(length_s=600)
+    ground.wait_for_watcher()
     lock = ground.state / "lease-lock"
     lock.unlink()
     lock.mkdir()
@@ -77,8 +77,5 @@ def test_a_watcher_outlives_a_lock_of_a_wrong_kind_and_then_restores(ground):
 
     lock.rmdir()
     (ground.state / "leases" / f"{applied.granted.lease.id}.json").unlink()
-    deadline_s = time.monotonic() + 20.0
-    while ground.look() != before and time.monotonic() < deadline_s:
-        time.sleep(0.05)
 
-    assert ground.look() == before
+    ground.wait_until_back(before)

@@ -15,6 +15,7 @@ import pytest
 from fleetctl.clock import SystemClock
 from fleetctl.errors import HostError
 from fleetctl.host.transport import Transport
+from tests.host.ports import silent_port
 
 MIB = 1 << 20
 
@@ -86,10 +87,7 @@ class ForwardContract:
         assert replies == [f"{number:04}".encode() for number in range(40)]
 
     def test_a_port_where_nobody_listens_fails_at_once(self, transport: Transport):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-
-        with transport.forward(port) as place:
+        with silent_port() as silent, transport.forward(silent.getsockname()[1]) as place:
             clock = SystemClock()
             start_s = clock.monotonic_s()
             reply = b"none"
@@ -103,18 +101,14 @@ class ForwardContract:
             assert clock.monotonic_s() - start_s < 10
 
     def test_a_service_that_comes_up_later_is_reached(self, transport: Transport):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        with (
-            transport.forward(port) as place,
-            socket.create_server(("127.0.0.1", port)) as service,
-            socket.create_connection(place, timeout=30) as connection,
-        ):
-            peer, _ = service.accept()
-            peer.sendall(b"up")
-            peer.close()
+        with silent_port() as service, transport.forward(service.getsockname()[1]) as place:
+            service.listen()
+            with socket.create_connection(place, timeout=30) as connection:
+                peer, _ = service.accept()
+                peer.sendall(b"up")
+                peer.close()
 
-            assert connection.recv(2) == b"up"
+                assert connection.recv(2) == b"up"
 
     def test_a_slow_reader_holds_up_nobody_else(self, transport: Transport):
         with echo_server() as port, transport.forward(port) as place:

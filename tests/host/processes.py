@@ -51,7 +51,7 @@ def signal_all(pids: Iterable[int], signal_number: int) -> None:
             os.kill(pid, signal_number)
 
 
-def wait_until(is_true: Callable[[], bool], *, deadline_s: float = 10.0) -> None:
+def wait_until(is_true: Callable[[], bool], *, deadline_s: float = 30.0) -> None:
     clock = SystemClock()
     until_s = clock.monotonic_s() + deadline_s
     while not is_true():

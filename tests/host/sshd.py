@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fleetctl.clock import SystemClock
 from fleetctl.host.endpoint import Endpoint
+from tests.host.ports import silent_port
 from tests.host.processes import descendants, signal_all
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -56,7 +57,7 @@ class Sshd:
     def stop(self) -> None:
         signal_all(descendants(self.process.pid), signal.SIGCONT)
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @dataclass
@@ -71,11 +72,16 @@ class Sshds:
     def start(
         self, *lines: str, key_kinds: tuple[str, ...] = ("ed25519",), known_as: str = ""
     ) -> Sshd:
+        with silent_port() as held:  # until the server listens on it
+            return self._start_on(held.getsockname()[1], lines, key_kinds, known_as)
+
+    def _start_on(
+        self, port: int, lines: tuple[str, ...], key_kinds: tuple[str, ...], known_as: str
+    ) -> Sshd:
         assert SSHD is not None
         folder = self.folder / f"sshd-{next(self.numbers)}"
         folder.mkdir()
         keys = [make_key(folder / f"host_{kind}", kind) for kind in key_kinds]
-        port = free_port()
         config = [
             *lines,  # first, because sshd takes the first value it finds
             "ListenAddress 127.0.0.1",
@@ -127,14 +133,9 @@ def make_key(path: Path, kind: str = "ed25519", *, passphrase: str = "") -> Path
     return path
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def wait_for_banner(sshd: Sshd) -> None:
     clock = SystemClock()
-    until_s = clock.monotonic_s() + 10
+    until_s = clock.monotonic_s() + 60
     while clock.monotonic_s() < until_s:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", sshd.port)) as s:
             if s.recv(4) == b"SSH-":

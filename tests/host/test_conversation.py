@@ -102,7 +102,7 @@ def test_a_login_shell_that_asks_a_question_is_quoted_and_its_command_never_runs
     asks = f"printf 'Which environment? '; echo $$ >{tmp_path}/pid; read answer"
 
     with pytest.raises(RemoteTimeout, match="never ran our command") as caught:
-        behind(asks, shell_deadline_s=0.5).run(["touch", str(tmp_path / "ran")], deadline_s=30)
+        behind(asks, shell_deadline_s=1.5).run(["touch", str(tmp_path / "ran")], deadline_s=30)
 
     assert "Which environment?" in caught.value.why
     assert "case $- in" in caught.value.next_step
@@ -114,7 +114,7 @@ def test_a_command_whose_login_shell_was_too_slow_does_not_run_later(tmp_path: P
     slow = f"sleep 1; echo $$ >{tmp_path}/pid"
 
     with pytest.raises(RemoteTimeout, match="never ran our command"):
-        behind(slow, shell_deadline_s=0.3).run(["touch", str(tmp_path / "ran")], deadline_s=30)
+        behind(slow, shell_deadline_s=1.0).run(["touch", str(tmp_path / "ran")], deadline_s=30)
 
     pid_in(tmp_path / "pid")
     wait_until(lambda: not is_running(pid_in(tmp_path / "pid")))

@@ -203,7 +203,7 @@ class TestDeath:
                     cuttable.lab.heal("lab-2")
 
         for noticed_after_s, message in found:
-            assert noticed_after_s < 15
+            assert noticed_after_s < 30  # 13 s, and what a busy machine adds
             assert "what the host did after that is unknown" in message
 
     def test_a_connection_that_breaks_is_lost_and_its_program_ends(

@@ -13,7 +13,8 @@ from fleetctl.errors import HostKeyRejected, HostUnreachable, SshConfigRefused
 from fleetctl.host.endpoint import Backend, Endpoint
 from fleetctl.host.route import refuse_beyond_paramiko, route_to
 from fleetctl.host.shell import ShellTransport
-from tests.host.sshd import Sshd, Sshds, free_port
+from tests.host.ports import silent_port
+from tests.host.sshd import Sshd, Sshds
 
 Open = Callable[[Endpoint, Backend], ShellTransport]
 
@@ -174,10 +175,11 @@ def test_a_hop_that_forbids_forwarding_is_said(
 
 def test_a_free_port_is_not_a_server(open_transport: Open, ssh_backend: Backend, config: Path):
     config.write_text("")
-    port = free_port()
-    nobody = Endpoint(name="gpu-9", address="127.0.0.1", port=port, ssh_config=config)
+    with silent_port() as silent:
+        port = silent.getsockname()[1]
+        nobody = Endpoint(name="gpu-9", address="127.0.0.1", port=port, ssh_config=config)
 
-    with pytest.raises(HostUnreachable, match="cannot reach gpu-9") as caught:
-        open_transport(nobody, ssh_backend)
+        with pytest.raises(HostUnreachable, match="cannot reach gpu-9") as caught:
+            open_transport(nobody, ssh_backend)
 
     assert caught.value.next_step
