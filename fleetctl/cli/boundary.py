@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from fleetctl.cli.data import forget_reader, print_json
+from fleetctl.cli.typed import as_here, typed
 from fleetctl.errors import EditRefused, ExitCode, FleetError, Interrupted
 
 REPORT_A_BUG = "this is a bug in fleetctl; please report it with the traceback above"
@@ -90,11 +91,14 @@ def _print_document(error: dict[str, Any]) -> None:
 def _tell(error: BaseException) -> dict[str, Any]:
     """Say on stderr what ended the command, and return it as data."""
     if isinstance(error, FleetError):
+        if isinstance(error, Interrupted) and "`" not in error.next_step:
+            error.next_step += f": `{typed()}`"
         print_error(error)
         return error_as_json(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        say("interrupted")
-        return error_as_json(Interrupted("interrupted", why="", next_step=""))
+        again = f"`{typed()}` starts it again"
+        say("interrupted", "", f"hint: {again}")
+        return error_as_json(Interrupted("interrupted", why="", next_step=again))
     if isinstance(error, _USAGE_ERROR):
         with contextlib.suppress(OSError, ValueError):  # nobody listens: the exit code still speaks
             error.show()  # type: ignore[attr-defined]
@@ -123,7 +127,7 @@ def error_as_json(error: FleetError) -> dict[str, Any]:
     a conflict the files in `conflicts`.
     """
     kind = type(error).__name__
-    found = _plain(kind, error.what, error.why, error.next_step, error.exit_code)
+    found = _plain(kind, error.what, error.why, as_here(error.next_step), error.exit_code)
     if isinstance(error, EditRefused):
         found |= {"code": error.code, "line": error.line}
     if conflicts := getattr(error, "conflicts", ()):
@@ -150,7 +154,7 @@ def print_error(error: FleetError) -> None:
     for line in conflict_lines(error):
         say(f"  {line}")
     if error.next_step:
-        say("", f"hint: {error.next_step}")
+        say("", f"hint: {as_here(error.next_step)}")
 
 
 def conflict_lines(error: FleetError) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli.options import DEFAULT_RUNS, AsJson, RunsPath
+from fleetctl.spec.quoted import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,7 +220,7 @@ def session_line(outcome: SessionOutcome) -> str:
     """Return one line about a session: where and what it was decided by."""
     where = f"session {outcome.session}, round {outcome.round}: {outcome.outcome}"
     found = outcome.evidence
-    return f"{where}, {found.flag}: {found.evidence[:100]!r}" if found else where
+    return f"{where}, {found.flag}: {quoted(found.evidence[:100])}" if found else where
 
 
 def _session_json(outcome: SessionOutcome) -> dict[str, object]:

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TextIO
 
+from fleetctl.cli.typed import as_here
+
 _EVERY_S = 5.0
 
 
@@ -31,7 +33,7 @@ class Console:
         """Say a line that stays."""
         with self._lock:
             self._wipe()
-            self._print(line, "\n")
+            self._print(as_here(line), "\n")
 
     def progress(self, topic: str, line: str) -> None:
         """Say how a long wait goes on."""

@@ -14,6 +14,7 @@ from fleetctl.cli.boundary import conflict_lines, error_as_json
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
 from fleetctl.cli.options import AsJson, InventoryPath, Targets
+from fleetctl.cli.typed import as_here
 from fleetctl.errors import ExitCode, FleetError
 from fleetctl.transaction.journal import State
 
@@ -154,7 +155,7 @@ def _error_lines(error: FleetError) -> Iterator[str]:
     yield f"error: {error.what}"
     yield from (f"  why: {line}" for line in error.why.splitlines())
     yield from (f"  {line}" for line in conflict_lines(error))
-    yield f"  hint: {error.next_step}"
+    yield f"  hint: {as_here(error.next_step)}"
 
 
 def _status_lines(held: Status) -> Iterator[str]:

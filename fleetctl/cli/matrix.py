@@ -86,11 +86,11 @@ def matrix(  # noqa: PLR0913, PLR0917 - each is an option of the command
             next_step="add --queue, or leave out --shards",
         )
     if withdraw is not None:
-        _withdraw(find_run(runs, withdraw), queue, as_json)
+        _withdraw(find_run(runs, withdraw, latest_but="repro"), queue, as_json)
     elif status is not None:
-        _show_status(find_run(runs, status), queue, as_json)
+        _show_status(find_run(runs, status, latest_but="repro"), queue, as_json)
     elif resume is not None:
-        folder = find_run(runs, resume)
+        folder = find_run(runs, resume, latest_but="repro")
         go_on(
             folder,
             spec,

@@ -64,10 +64,10 @@ def _plan_experiment(
     *,
     as_json: bool,
 ) -> None:
-    from fleetctl.cli.plan_warnings import warnings_of
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.report import power as power_report
     from fleetctl.store.history import History
+    from fleetctl.workflow.as_found import warnings_of
     from fleetctl.workflow.experiment import read
     from fleetctl.workflow.fleet_run import plan_all
     from fleetctl.workflow.outlook import power_of
@@ -87,7 +87,7 @@ def _plan_experiment(
         reached(outside, fleet, asked.job.target) as hosts,
     ):
         plans = plan_all(outside, fleet, sites_of(hosts), asked.job)
-        warnings = warnings_of(plans, hosts)
+        warnings = warnings_of(plans)
     if as_json:
         sites = [found.to_json() for found in plans]
         power_json = power_report.as_json(power)

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from fleetctl.serving.load import TrialPlan
     from fleetctl.serving.self_test import Rung
     from fleetctl.serving.target import Target
+    from fleetctl.store.run_folder import RunFolder
     from fleetctl.trial.exposure import Exposure
     from fleetctl.trial.outcome import SessionOutcome
     from fleetctl.trial.summary import ClientHealth, TrialResult
     from fleetctl.trial.workload import ToolcallWorkload
 
 API_KEY_VARIABLE = "FLEETCTL_API_KEY"
+KIND = "repro"
 SHOWN_SESSIONS = 10
 
 
@@ -85,7 +87,9 @@ def repro(  # noqa: PLR0913, PLR0917 - one parameter per option
         stream=stream,
     )
     plan = _plan(console, workload, _target(url, model), seed)
-    result = _run(console, plan, out or _new_folder(), processes)
+    folder = _opened(out or _new_folder(), plan)
+    result = _run(console, plan, folder, processes)
+    _close(folder, result)
     _show(result, as_json=as_json)
     return ExitCode.OK if result.is_valid else ExitCode.INVALID
 
@@ -138,13 +142,38 @@ def _plan(console: Console, workload: ToolcallWorkload, target: Target, seed: in
     return TrialPlan(workload, target, root_seed=seed, calibration=calibration)
 
 
-def _run(console: Console, plan: TrialPlan, folder: Path, processes: int | None) -> TrialResult:
-    import json
+def _opened(path: Path, plan: TrialPlan) -> RunFolder:
+    """Return the trial's folder, which is a run as others are: `fleetctl results` has it.
 
+    Raises:
+        InputError: it is the folder of another kind of run, whose record would be lost.
+    """
+    from fleetctl.clock import SystemClock
+    from fleetctl.errors import InputError
+    from fleetctl.store.run_folder import RunFolder
+
+    folder = RunFolder(path)
+    if folder.has("run.json") and folder.kind != KIND:
+        raise InputError(
+            f"{path} is the folder of another run",
+            why=f"it is of kind {folder.kind or 'unknown'}",
+            next_step="name a folder of its own with --out",
+        )
+    name = f"{plan.target.model} at {plan.target.shown_url}"
+    head = {"run": path.resolve().name, "kind": KIND, "name": name, "at_s": SystemClock().now_s()}
+    folder.write_json("run.json", head)
+    return folder
+
+
+def _run(
+    console: Console, plan: TrialPlan, folder: RunFolder, processes: int | None
+) -> TrialResult:
+    import shlex
+
+    from fleetctl.cli.typed import typed
+    from fleetctl.errors import Interrupted
     from fleetctl.serving.transcripts import TranscriptFolder
     from fleetctl.serving.trial import run_trial
-    from fleetctl.store.atomic import write_atomic
-    from fleetctl.trial.summary import result_to_json
 
     ended: list[SessionOutcome] = []
 
@@ -153,11 +182,29 @@ def _run(console: Console, plan: TrialPlan, folder: Path, processes: int | None)
         bad = sum(each.is_corrupt for each in ended)
         console.progress("sessions", f"{len(ended)}/{plan.workload.sessions} ended, {bad} corrupt")
 
-    store = TranscriptFolder(folder)
-    result = run_trial(plan, store=store, processes=processes, on_outcome=on_outcome)
-    write_atomic(folder / "result.json", json.dumps(result_to_json(result), indent=1).encode())
-    console.say(f"transcripts: {folder}")
+    store = TranscriptFolder(folder.path)
+    try:
+        result = run_trial(plan, store=store, processes=processes, on_outcome=on_outcome)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(
+            "stopped before the end",
+            why=f"{len(ended)} of {plan.workload.sessions} sessions had ended; their transcripts"
+            f" are in {folder.path}",
+            next_step=f"`fleetctl reclassify {shlex.quote(str(folder.path))}` judges what was"
+            f" recorded; `{typed()}` starts anew",
+        ) from stopped
+    console.say(f"transcripts: {folder.path}")
     return result
+
+
+def _close(folder: RunFolder, result: TrialResult) -> None:
+    """Write down what the trial says, as data and as it is printed."""
+    from fleetctl.clock import SystemClock
+    from fleetctl.trial.summary import result_to_json
+
+    folder.write_json("result.json", result_to_json(result))
+    folder.write("report.txt", "".join(f"{line}\n" for line in _lines(result)).encode())
+    folder.record(SystemClock().now_s(), "finished")
 
 
 def _new_folder() -> Path:
@@ -170,24 +217,27 @@ def _new_folder() -> Path:
 
 
 def _show(result: TrialResult, *, as_json: bool) -> None:
-    from fleetctl.cli.classify import session_line
     from fleetctl.cli.data import print_json, print_lines
     from fleetctl.trial.summary import result_to_json
 
     if as_json:
         print_json(result_to_json(result))
         return
+    print_lines(_lines(result))
+
+
+def _lines(result: TrialResult) -> list[str]:
+    from fleetctl.cli.classify import session_line
+
     bad = [outcome for outcome in result.outcomes if outcome.is_corrupt]
-    print_lines(
-        [
-            result.line(),
-            f"classes: {result.finer_line()}",
-            f"load: {_load_line(result.exposure)}",
-            f"client: {_health_line(result.client)}",
-            *(f"corrupt: {session_line(outcome)}" for outcome in bad[:SHOWN_SESSIONS]),
-            *(f"INVALID: {reason}" for reason in result.invalid_because),
-        ]
-    )
+    return [
+        result.line(),
+        f"classes: {result.finer_line()}",
+        f"load: {_load_line(result.exposure)}",
+        f"client: {_health_line(result.client)}",
+        *(f"corrupt: {session_line(outcome)}" for outcome in bad[:SHOWN_SESSIONS]),
+        *(f"INVALID: {reason}" for reason in result.invalid_because),
+    ]
 
 
 def _load_line(load: Exposure) -> str:

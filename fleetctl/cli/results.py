@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from fleetctl.cli.options import DEFAULT_RUNS, AsJson, RunsPath
 from fleetctl.errors import FleetError
 from fleetctl.store.run_folder import Event, RunFolder, find_run, list_runs
 
+# what is recorded of a run before it changes a host
+_BEFORE_ANY_CHANGE = frozenset({"found", "held", "failed", "resumed", "spec", "waits"})
 _LAST_TIME_S = 253402300800.0  # 9999-12-31
 
 results = typer.Typer(no_args_is_help=True, help="Look at runs: list them, show one.")
@@ -22,10 +25,13 @@ results = typer.Typer(no_args_is_help=True, help="Look at runs: list them, show 
 def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """List the runs, oldest first.
 
-    A line has the run's id, its state, its kind (experiment, matrix, bisect, minimize, aa), the
-    verdict where there is one, and the name. A run is `finished`, `going on` in another process of
-    this machine, `damaged`, or `unfinished`: `fleetctl resume RUN` goes on with it, unless it is
-    one of `fleetctl aa`, which starts anew.
+    A line has the run's id, its state, its kind (experiment, matrix, bisect, minimize, aa, repro),
+    the verdict where there is one, and the name.
+
+    A run is `finished`, `going on` in another process of this machine, `damaged`, `not begun` (it
+    ended before it changed any host, as one does that is refused; `fleetctl results show RUN` says
+    why), or `unfinished`: `fleetctl resume RUN` goes on with these two, unless they are of
+    `fleetctl aa` or `fleetctl repro`, which start anew.
     """
     from fleetctl.cli.boundary import say
     from fleetctl.cli.data import print_json, print_lines
@@ -55,8 +61,8 @@ def show_result(
 
     folder = find_run(runs, run)
     if as_json:
-        name = "report.json" if folder.has("report.json") else "run.json"
-        print_json(folder.read_json(name))
+        names = ("report.json", "result.json", "run.json")
+        print_json(folder.read_json(next((n for n in names if folder.has(n)), names[-1])))
     elif folder.has("report.txt"):
         report = folder.path / "report.txt"
         print_lines(report.read_text(encoding="utf-8", errors="replace").splitlines())
@@ -79,11 +85,18 @@ def _is_time(value: object) -> bool:
 
 
 def _shown(value: object) -> list[str]:
+    """Return a value of an event in lines: text as it is, anything else as JSON has it."""
     if isinstance(value, str):
         return value.splitlines()
     if isinstance(value, list):
-        return [" ".join(map(str, item)) if isinstance(item, list) else str(item) for item in value]
-    return [str(value)]
+        return [
+            " ".join(map(_word, item)) if isinstance(item, list) else _word(item) for item in value
+        ]
+    return [_word(value)]
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def locked_inodes(table: Path = Path("/proc/locks")) -> frozenset[int]:
@@ -115,13 +128,21 @@ def _row_or_damage(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
 def _row(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     head = run.head()
     verdict = run.read_table("report.json").get("verdict", "") if run.has("report.json") else ""
-    is_finished = any(event.kind == "finished" for event in run.events())
-    is_going_on = run.path.stat().st_ino in locked
-    state = "finished" if is_finished else "going on" if is_going_on else "unfinished"
     return {
         "run": run.run_id,
-        "state": state,
+        "state": _state(run, locked),
         "kind": str(head.get("kind", "")),
         "verdict": str(verdict),
         "name": str(head.get("name", "")),
     }
+
+
+def _state(run: RunFolder, locked: frozenset[int]) -> str:
+    kinds = {event.kind for event in run.events()}
+    if "finished" in kinds:
+        return "finished"
+    if run.path.stat().st_ino in locked:
+        return "going on"
+    # workers of a queue keep their own records, and `repro` changes no host
+    is_elsewhere = run.has("queue.json") or run.kind == "repro"
+    return "unfinished" if is_elsewhere or kinds - _BEFORE_ANY_CHANGE else "not begun"

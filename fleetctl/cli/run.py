@@ -100,7 +100,7 @@ def resume(
     console = Console()
     if expect is not None:  # before any host is asked
         word_of(expect)
-    folder = find_run(runs, run_id)
+    folder = find_run(runs, run_id, latest_but="repro")
     if folder.head().get("kind") == "matrix":
         from fleetctl.cli.matrix import go_on
 
@@ -132,6 +132,7 @@ def aa(
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.store.history import History
     from fleetctl.workflow.aa import record_of, run_aa
+    from fleetctl.workflow.as_found import notes_of
     from fleetctl.workflow.experiment import read
 
     console = Console()
@@ -148,10 +149,10 @@ def aa(
     from fleetctl.workflow.judgement import matching_dispersion
 
     found = matching_dispersion(history, measured.facts)
+    notes = notes_of(measured.folder)
     if as_json:
-        print_json(
-            {"run": measured.folder.run_id, "dispersion": found and dataclasses.asdict(found)}
-        )
+        told = {"dispersion": found and dataclasses.asdict(found), "notes": notes}
+        print_json({"run": measured.folder.run_id, **told})
         return
     print_lines(f"{fact.trial}: {fact.line}" for fact in measured.facts)
     if found is None:
@@ -159,3 +160,4 @@ def aa(
     else:
         names = ", ".join(found.records)
         print_lines([f"dispersion {found.phi:.2f} on {found.df} degrees of freedom, from {names}"])
+    print_lines(notes)

@@ -136,6 +136,7 @@ def plan_search(
     """Show the builds of a search and what both ends change on the host."""
     from fleetctl.cli.wiring import edges, the_inventory
     from fleetctl.spec.bisect_kinds import search_kind
+    from fleetctl.workflow.as_found import held_on, kept_changes
     from fleetctl.workflow.bisect import read_bisect
     from fleetctl.workflow.bisect_plan import plan_bisect, plan_minimize
     from fleetctl.workflow.minimize import read_minimize
@@ -151,14 +152,16 @@ def plan_search(
         fleet = the_inventory(inventory, console)
         with edges(runs, console) as outside:
             found = plan_bisect(outside, fleet, wanted, bad_rate)
+    warnings = [*kept_changes(held_on([found.ends]))]
     if as_json:
         site = {"builds": list(found.builds), "least_runs": found.least_runs}
-        print_json({**site, "site": found.site, "sites": [found.ends.to_json()]})
+        told = {"sites": [found.ends.to_json()], "warnings": warnings}
+        print_json({**site, "site": found.site, **told})
     else:
-        print_lines(_plan_lines(found))
+        print_lines(_plan_lines(found, warnings))
 
 
-def _plan_lines(found: SearchPlan) -> list[str]:
+def _plan_lines(found: SearchPlan, warnings: list[str]) -> list[str]:
     from fleetctl.report.numbers import percent
     from fleetctl.workflow.plan_text import render
 
@@ -170,4 +173,5 @@ def _plan_lines(found: SearchPlan) -> list[str]:
             f" {found.least_runs:.1f} runs on average; unknown rates and runs that vary take two"
             " to three times that"
         )
+    lines += [f"warning: {line}" for line in warnings]
     return [*lines, *render([found.ends])]

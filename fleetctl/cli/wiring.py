@@ -16,6 +16,7 @@ from types import FrameType
 from fleetctl.cli.console import Console
 from fleetctl.cli.options import DEFAULT_LAB_DIR, LAB_DIR_VARIABLE
 from fleetctl.cli.passwords import SudoPasswords
+from fleetctl.cli.typed import typed
 from fleetctl.clock import SystemClock
 from fleetctl.errors import ExitCode, InputError
 from fleetctl.host.agent_client import Agent
@@ -114,12 +115,10 @@ def _signals(stop: Stop, console: Console) -> Iterator[None]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if stop.is_asked:
-            console.say(
-                "leaving at once: the dead-man on each host restores it when its lease ends; "
-                "`fleetctl status` shows when"
-            )
+            for line in _leaving(stop):
+                console.say(line)
             os._exit(ExitCode.INTERRUPTED)
-        console.say("stopping: no new work; the hosts are being restored (again: leave at once)")
+        console.say(_stopping(stop))
         stop.ask(f"signal {signal.Signals(number).name}")
 
     numbers = [signal.SIGINT, signal.SIGTERM]
@@ -131,3 +130,18 @@ def _signals(stop: Stop, console: Console) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _stopping(stop: Stop) -> str:
+    held = stop.holding.hosts if stop.holding else ()
+    back = f"; being restored: {', '.join(held)}" if held else ""
+    return f"stopping: no new work{back} (again: leave at once)"
+
+
+def _leaving(stop: Stop) -> list[str]:
+    """Return what is said by a process that leaves without another word: what to type next."""
+    if stop.holding is None:
+        lines = [f"`{typed()}` starts it again", "`fleetctl status` shows what hosts hold"]
+    else:
+        lines = stop.holding.leaving()
+    return ["leaving at once; nothing more is done from here", *(f"  {line}" for line in lines)]

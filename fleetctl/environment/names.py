@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from fleetctl.errors import EditRefused
 from fleetctl.spec.limits import MOST_ARGUMENT_BYTES
+from fleetctl.spec.quoted import quoted
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _OWNED_BY_SHELL = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
@@ -59,7 +60,7 @@ def check_edits(edits: Mapping[str, str | None]) -> None:
     for name, value in edits.items():
         if not _NAME.fullmatch(name) or name == "_":
             raise EditRefused(
-                f"{name!r} can't be the name of a variable",
+                f"{quoted(name)} can't be the name of a variable",
                 code="invalid-name",
                 why="a name is ASCII letters, digits and _, no digit first; _ alone is the shell's",
                 next_step="correct the name",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from fleetctl.environment.explain import FlagOrigin, Place, Running
 from fleetctl.environment.shell.dataflow import HOLE
 from fleetctl.environment.shell.tree import text_of
+from fleetctl.spec.quoted import quoted
 
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY)$")
 _LONGEST = 48
@@ -65,7 +66,7 @@ def shown_value(name: str, value: str | None) -> str:
     if _SECRET.search(name) and len(value) >= 8:
         return f"(secret, {len(value)} characters)"
     text = value.replace(HOLE, "…")
-    text = text if text.isprintable() and text else repr(text)
+    text = text if text.isprintable() and text else quoted(text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

@@ -12,6 +12,7 @@ from fleetctl.errors import (
     RemoteTimeout,
 )
 from fleetctl.host.escalation import Escalation
+from fleetctl.spec.quoted import quoted
 
 MIB = 1 << 20
 NOISE_QUOTED = 400
@@ -98,7 +99,7 @@ class CallErrors:
             f"`{self.program}` could not be started on {self.host}",
             why="the host has no `setsid` program"
             if answer == (b"no", b"setsid")
-            else f"its supervisor answered {b' '.join(answer)!r}",
+            else f"its supervisor answered {quoted(b' '.join(answer).decode(errors='replace'))}",
             next_step="install util-linux on the host, and look for a process limit there",
         )
 

@@ -42,7 +42,7 @@ def _shortened(line: str) -> str:
 
 def whole_plan(plan: Plan, *, uses: Collection[str] | None = None) -> Iterator[str]:
     """Yield the lines of one host's plan, however long they are; see `render_plan`."""
-    steps = [s for s in plan.steps if not _is_for_others(s, uses)]
+    steps = steps_of(plan, uses)
     if not steps:
         yield "nothing to change"
         return
@@ -59,6 +59,11 @@ def whole_plan(plan: Plan, *, uses: Collection[str] | None = None) -> Iterator[s
         yield f"  lend {directories} to the service for the whole run"
     for step in rest:
         yield f"  {describe(step)}"
+
+
+def steps_of(plan: Plan, uses: Collection[str] | None) -> list[Step]:
+    """Return the steps that an arm asks for; see `render_plan`."""
+    return [step for step in plan.steps if not _is_for_others(step, uses)]
 
 
 def _is_for_others(step: Step, uses: Collection[str] | None) -> bool:

@@ -41,6 +41,7 @@ class BisectReport:
         confirmation_runs: the rest.
         judgement: of the confirmation; None where there was none.
         skipped: builds that could not be made or did not start, each with its reason.
+        as_found: what every build stood on that is not of this search.
     """
 
     name: str
@@ -56,6 +57,7 @@ class BisectReport:
     confirmation_runs: int
     judgement: Judgement | None
     skipped: tuple[tuple[str, str], ...] = ()
+    as_found: tuple[str, ...] = ()
 
     def step_labels(self, step: int) -> tuple[str, ...]:
         """Return the changes of one step; several where builds between them were left out."""
@@ -187,7 +189,7 @@ def notes(report: BisectReport) -> list[str]:
     # the lines of its log that follow are in the run's folder, and in JSON
     found += [f"left out: {name}: {why.partition(chr(10))[0]}" for name, why in report.skipped]
     runs = f"{count(report.search_runs, 'run')} to search, {report.confirmation_runs} to confirm"
-    return [*found, runs, MONOTONE]
+    return [*found, *report.as_found, runs, MONOTONE]
 
 
 def next_steps(report: BisectReport) -> list[str]:

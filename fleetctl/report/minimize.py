@@ -31,6 +31,7 @@ class MinimizeReport:
         builds: name, runs, bad and all sessions of every build that was measured.
         runs: of everything together.
         skipped: builds that could not be made or did not start, each with its reason.
+        as_found: what every build stood on that is not of this search.
     """
 
     name: str
@@ -42,6 +43,7 @@ class MinimizeReport:
     builds: tuple[tuple[str, int, int, int], ...]
     runs: int
     skipped: tuple[tuple[str, str], ...] = ()
+    as_found: tuple[str, ...] = ()
 
     def names(self, subset: Subset) -> tuple[str, ...]:
         """Return changes by their labels, in order."""
@@ -92,6 +94,7 @@ def notes(report: MinimizeReport) -> list[str]:
     told += [f"left out: {name}: {why.partition(chr(10))[0]}" for name, why in report.skipped]
     if found.unresolved:
         told.append(f"{count(len(found.unresolved), 'test')} not decided: taken as no effect")
+    told += report.as_found
     design = report.design
     told.append(
         f"{count(report.runs, 'run')}, {count(len(found.tests), 'test')}; each test may err with"

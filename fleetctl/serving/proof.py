@@ -5,11 +5,13 @@ Pure: the agent reports, this judges. Anything not proven is named; nothing is a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from fleetctl.errors import ExitCode, NotProven
+from fleetctl.spec.quoted import quoted
 from fleetctl.transaction.code import CodeReport, ModuleSource, ProcessCode
 from fleetctl.transaction.snapshot import Process, UnitReport
 
@@ -118,7 +120,7 @@ def _wrong_flags(process: Process, flags: Mapping[str, str | None]) -> Iterable[
 
 
 def _spell(name: str, value: str | None) -> str:
-    return f"{name} unset" if value is None else f"{name}={value!r}"
+    return f"{name} unset" if value is None else f"{name}={quoted(value)}"
 
 
 def flags_seen(report: UnitReport, names: Iterable[str]) -> tuple[str, ...]:
@@ -143,7 +145,7 @@ def flags_seen(report: UnitReport, names: Iterable[str]) -> tuple[str, ...]:
 def prove_own_view(flags: Mapping[str, str | None], view: Mapping[str, object]) -> Proof:
     """Compare flags with what the server itself says it read (`/server_info`), where it says so."""
     missing = [
-        f"the server itself says {name}={view[name]!r}, asked for {_spell(name, wanted)}"
+        f"the server itself says {name}={json.dumps(view[name])}, asked for {_spell(name, wanted)}"
         for name, wanted in flags.items()
         if name in view and str(view[name]) != (wanted if wanted is not None else "None")
     ]
@@ -246,13 +248,13 @@ def prove_markers(
     for marker in markers:
         printed = [pid for pid, text in seen if marker in text]
         if not printed:
-            told = f"no process logged the marker {marker!r}"
+            told = f"no process logged the marker {quoted(marker)}"
             near = nearest_line(marker, (text for _, text in seen))
-            nearest = f"; the nearest line was {near!r}" if near else ""
+            nearest = f"; the nearest line was {quoted(near)}" if near else ""
             proof += Proof(missing=(told + nearest,), hints=(_MARKER_HINT,))
         elif 0 in printed:
             note = "the log does not say which process wrote a line"
-            proof += Proof(shown=(f"marker {marker!r} was logged",), notes=(note,))
+            proof += Proof(shown=(f"marker {quoted(marker)} was logged",), notes=(note,))
         else:
             silent = sorted(serving - set(printed))
             twice = sorted({pid for pid in printed if printed.count(pid) > 1})
@@ -276,11 +278,11 @@ def nearest_line(marker: str, lines: Iterable[str]) -> str:
 def _marker_proof(marker: str, silent: list[int], twice: list[int], printed: list[int]) -> Proof:
     if silent:
         who = ", ".join(str(pid) for pid in silent)
-        missing = (f"process {who} never logged the marker {marker!r}",)
+        missing = (f"process {who} never logged the marker {quoted(marker)}",)
         return Proof(missing=missing, hints=(_MARKER_HINT,))
     if twice:
         who = ", ".join(str(pid) for pid in twice)
-        missing = (f"process {who} logged the marker {marker!r} more than once",)
+        missing = (f"process {who} logged the marker {quoted(marker)} more than once",)
         return Proof(missing=missing, hints=(_MARKER_HINT,))
     who = ", ".join(str(pid) for pid in printed)
-    return Proof(shown=(f"marker {marker!r} was logged by process {who}",))
+    return Proof(shown=(f"marker {quoted(marker)} was logged by process {who}",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -183,7 +184,7 @@ _SHAPE = (KeyError, TypeError, ValueError, AttributeError)
 def _kind(file: Path, line: dict[str, Any]) -> str:
     kind = line.get("kind")
     if kind not in _KINDS:
-        raise _no_record(file, Odd(f"it is of kind {kind!r}"))
+        raise _no_record(file, Odd(f"it is of kind {json.dumps(kind)}"))
     return str(kind)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fleetctl.errors import InputError
 from fleetctl.spec.arms import Arm, Arms
 from fleetctl.spec.experiment import Experiment
+from fleetctl.spec.quoted import quoted
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _declared(arm: Arm) -> dict[tuple[str, str], str]:
         for content in arm.patches
     }
     found |= {
-        ("flag", name): "unset" if value is None else repr(value)
+        ("flag", name): "unset" if value is None else quoted(value)
         for name, value in arm.flags.items()
     }
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tomli
 from pydantic import BaseModel, ValidationError
@@ -19,6 +19,7 @@ from fleetctl.spec.limits import shortened
 from fleetctl.spec.located import line_of
 from fleetctl.spec.matrix import Matrix
 from fleetctl.spec.nearest import nearest
+from fleetctl.spec.quoted import quoted
 from fleetctl.spec.value import Value
 from fleetctl.spec.wrong_value import in_words, of_unknown_kind
 
@@ -254,8 +255,8 @@ def _message(model: type[BaseModel], location: Sequence[str | int], raw: Mapping
     key = _dotted(location)
     if raw["type"] == "extra_forbidden":
         return _unknown(model, location, raw["input"])
-    if raw["type"] == "missing":
-        return f"`{key}` is missing"
+    if raw["type"] in ("missing", "union_tag_not_found"):
+        return _missing(model, location, raw)
     if location[-2:-1] == ("env",) and raw["type"] in ("string_type", "literal_error"):
         return f"`{key}` {_unquoted(raw['input'])}"
     if said := of_unknown_kind(key, raw):
@@ -266,6 +267,25 @@ def _message(model: type[BaseModel], location: Sequence[str | int], raw: Mapping
     message = str(raw["msg"]).removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     return f"`{key}`: {message}" if key else message
+
+
+def _missing(model: type[BaseModel], location: Sequence[str | int], raw: Mapping[str, Any]) -> str:
+    """Return which key is missing, and what may stand there where that is one of a few."""
+    # a table whose kind is not said lacks the key that says it
+    tag = raw.get("ctx", {}).get("discriminator", "").strip("'")
+    place = (*location, tag) if tag else tuple(location)
+    around = _models_around(model, place)
+    fields = [m.model_fields[str(place[-1])] for m in around if str(place[-1]) in m.model_fields]
+    choices = dict.fromkeys(word for field in fields for word in _literals(field.annotation))
+    told = f": it is {' or '.join(map(quoted, choices))}" if choices else ""
+    return f"`{_dotted(place)}` is missing{told}"
+
+
+def _literals(annotation: object) -> list[str]:
+    """Return the texts that a key may be; none for a key that takes more than a few."""
+    if get_origin(annotation) is Literal:
+        return [word for word in get_args(annotation) if isinstance(word, str)]
+    return [word for inner in get_args(annotation) for word in _literals(inner)]
 
 
 def _unknown(model: type[BaseModel], location: Sequence[str | int], value: object) -> str:
@@ -291,17 +311,19 @@ def _unquoted(value: object) -> str:
 
 
 def _valid_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
-    """Return the keys that the model around `location` knows."""
-    found: set[str] = set()
+    """Return the keys that the models around `location` know."""
+    return sorted({key for known in _models_around(model, location) for key in known.model_fields})
+
+
+def _models_around(model: type[BaseModel], location: Sequence[str | int]) -> list[type[BaseModel]]:
+    """Return what the table that holds the last part of `location` may be."""
     models: list[type[BaseModel]] = [model]
     for part in location[:-1]:
         inner = [
             _models_in(m.model_fields[part].annotation) for m in models if part in m.model_fields
         ]
         models = [m for group in inner for m in group] or models
-    for known in models:
-        found |= set(known.model_fields)
-    return sorted(found)
+    return models
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:

@@ -65,10 +65,8 @@ def in_words(key: str, raw: Mapping[str, Any]) -> str | None:
 
 
 def of_unknown_kind(key: str, raw: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a table that is one of several kinds, or None."""
+    """Return what is wrong with a table whose kind there is not, or None."""
     context = raw.get("ctx", {})
-    if raw["type"] == "union_tag_not_found":
-        return f"`{key}.{context['discriminator'].strip(chr(39))}` is missing"
     if raw["type"] == "union_tag_invalid":
         said = _not_one_of(context["tag"], " or ".join(context["expected_tags"].split(", ")))
         return f"`{key}.{context['discriminator'].strip(chr(39))}` {said}"
@@ -78,7 +76,8 @@ def of_unknown_kind(key: str, raw: Mapping[str, Any]) -> str | None:
 def _not_one_of(value: object, expected: str) -> str:
     names = expected.replace(" or ", ", ").replace("'", "").split(", ")
     hint = nearest(value, names) if isinstance(value, str) else ""
-    return f"is {_shown(value)}, and should be {expected}{hint}"
+    choices = expected.replace("'", '"')
+    return f"is {_shown(value)}, and should be {choices}{hint}"
 
 
 def _shown(value: object) -> str:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from fleetctl.errors import InputError
+from fleetctl.trial.reasons import in_words
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def _built(cls: type[T], value: Mapping[str, Any]) -> T:
     except TypeError as error:
         raise InputError(
             f"a campaign holds something that is no {cls.__name__}",
-            why=str(error),
+            why=in_words(error),
             next_step="it was written by another version of fleetctl; start a new run",
         ) from error
 

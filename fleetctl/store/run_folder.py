@@ -28,6 +28,7 @@ from typing import Any
 
 from fleetctl.errors import InputError
 from fleetctl.store.atomic import append_line, store_errors, write_atomic
+from fleetctl.trial.reasons import in_words
 
 Json = Mapping[str, Any]
 _SHOWN_RUNS = 5
@@ -106,7 +107,7 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(
                 f"run {self.run_id} has no readable {name}",
-                why=str(error),
+                why=in_words(error),
                 next_step=f"look into {self.path}; the run may have ended early",
             ) from error
 
@@ -117,6 +118,14 @@ class RunFolder:
             InputError: run.json is damaged.
         """
         return self.read_table("run.json")
+
+    @property
+    def kind(self) -> str:
+        """What the run is, such as `experiment`; empty where its head is damaged."""
+        try:
+            return str(self.head().get("kind", ""))
+        except InputError:
+            return ""
 
     def read_table(self, name: str) -> dict[str, Any]:
         """Return one JSON file of the run that holds a table.
@@ -216,15 +225,22 @@ def list_runs(root: Path) -> list[RunFolder]:
         ) from error
 
 
-def find_run(root: Path, run_id: str) -> RunFolder:
+def find_run(root: Path, run_id: str, *, latest_but: str = "") -> RunFolder:
     """Return the run whose id is, or uniquely starts with, `run_id`; "latest" is the newest.
+
+    Args:
+        root: folder of the run folders.
+        run_id: as typed.
+        latest_but: a kind of run that "latest" passes over.
 
     Raises:
         InputError: there is none, or more than one.
     """
     runs = list_runs(root)
-    if run_id == "latest" and runs:
-        return max(runs, key=lambda run: (run.path / "run.json").stat().st_mtime)
+    if run_id == "latest":
+        chosen = [run for run in runs if not latest_but or run.kind != latest_but]
+        if chosen:
+            return max(chosen, key=lambda run: (run.path / "run.json").stat().st_mtime)
     found = [run for run in runs if run.run_id == run_id] or [
         run for run in runs if run.run_id.startswith(run_id)
     ]

@@ -10,7 +10,7 @@ from fleetctl.spec.inventory import Inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.experiment import Asked
 from fleetctl.workflow.facts import arm_counts, minutes_per_run, undisturbed
-from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
+from fleetctl.workflow.fleet_run import Measured, begin, measure_sites, plan_all
 from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.reach import reached
 from fleetctl.workflow.site import sites_of
@@ -26,7 +26,7 @@ def run_aa(edges: Edges, inventory: Inventory, asked: Asked, *, runs: int) -> Me
     check_startable(job.workload)
     with reached(edges, inventory, job.target) as hosts:
         plans = plan_all(edges, inventory, sites_of(hosts), job)
-        folder = open_folder(edges, job, plans)
+        folder = begin(edges, job, plans)
         slots = [Slot(run, "control", run, None) for run in range(runs)]
         return measure_sites(edges, folder, job, plans, {p.site.name: slots for p in plans})
 

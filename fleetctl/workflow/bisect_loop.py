@@ -170,7 +170,9 @@ class Searching(Generic[S]):
             if not reasons:
                 self.log.answer(Answered(asked, result.trial, result.facts))
                 return
-            self.edges.talk.say(f"  not used: {reasons[0]}")
+            for reason in reasons:
+                if reason not in facts.void_because:  # those were said with the trial
+                    self.edges.talk.say(f"  not usable: {reason}")
             tries.append(facts)
             if not answers and is_hopeless(tries):
                 raise hopeless(tries, self.folder.path, f"`fleetctl resume {self.folder.run_id}`")

@@ -19,7 +19,7 @@ from fleetctl.workflow.bisect_loop import BROKEN, S, Searching
 from fleetctl.workflow.bisect_series import Content
 from fleetctl.workflow.campaign_site import HeldSite
 from fleetctl.workflow.edges import Edges
-from fleetctl.workflow.held import refuse_held
+from fleetctl.workflow.held import refuse_held, refuse_undecided
 from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.matrix_run import settle
@@ -195,16 +195,18 @@ def opened(
 
 
 def ask_for(edges: Edges, inventory: Inventory, site: NamedSite) -> None:
-    """Connect to every host of a site, see whether it is free, and leave.
+    """Connect to every host of a site, see whether it can be had, and leave.
 
     Raises:
         HostError: one can't be reached.
-        LeaseHeld: one is not free.
+        LeaseHeld: one is not free, or holds what somebody has to decide.
     """
     for name in site.hosts:
         host = reach(edges, name, inventory.hosts[name])
         with closing(host.transport):
-            refuse_held(host, host.agent.status())
+            status = host.agent.status()
+            refuse_held(host, status)
+            refuse_undecided(host, status)
 
 
 def unfinished(runs: Path, job: Job) -> RunFolder:
@@ -267,4 +269,6 @@ def _site(edges: Edges, inventory: Inventory, target: str, folder: RunFolder) ->
 
 def skipped(labels: Mapping[tuple[int, ...], str], log: SearchLog) -> tuple[tuple[str, str], ...]:
     """Return the builds that were left out, by name, each with its reason."""
-    return tuple((labels.get(key, str(key)), why) for key, why in log.unbuildables().items())
+    return tuple(
+        (labels.get(key, " ".join(map(str, key))), why) for key, why in log.unbuildables().items()
+    )

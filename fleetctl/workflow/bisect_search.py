@@ -25,6 +25,7 @@ from fleetctl.spec.experiment import Experiment
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, SearchLog
+from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.bisect import AskedBisect, build_name, list_of
 from fleetctl.workflow.bisect_ground import Build
 from fleetctl.workflow.bisect_known import known_at_start, rate_priors
@@ -149,6 +150,7 @@ def report_bisect(asked: AskedBisect, search: BisectSearch, folder: RunFolder) -
         confirmation_runs=sum(run.confirms is not None for run in runs),
         judgement=_judgement(asked, answers, points, end, folder),
         skipped=skipped(names, log),
+        as_found=notes_of(folder),
     )
 
 

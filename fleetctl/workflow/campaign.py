@@ -16,7 +16,7 @@ from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.hopeless import Tries
 from fleetctl.workflow.matrix import AskedMatrix
 from fleetctl.workflow.site import NamedSite
-from fleetctl.workflow.telling import gravity
+from fleetctl.workflow.telling import gravity, in_words_of
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _wait_in_slices(futures: Sequence[Future[None]]) -> None:
 def _machine_failed(error: OSError, folder: RunFolder) -> StoreError:
     return StoreError(
         "this machine could not go on with the campaign",
-        why=str(error),
+        why=in_words_of(error),
         next_step=f"see that its disk has room, then `fleetctl matrix --resume {folder.run_id}`",
         exit_code=ExitCode.FAILED_RESTORED,
     )

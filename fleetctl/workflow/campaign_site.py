@@ -25,6 +25,7 @@ from fleetctl.store.campaign import CellResult, CellRun
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.transaction.snapshot import HeldTransaction
 from fleetctl.trial.scenario import Calibration
+from fleetctl.workflow.as_found import say_what_is_left
 from fleetctl.workflow.deploy import Deployed, Prepared, deploy
 from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.job import Job
@@ -206,6 +207,7 @@ def held_site(
         for host in found.hosts:
             _wait_until_settled(edges, host)
         plan = planned(edges, inventory, found, job)
+        say_what_is_left(edges, folder, (plan,))
         with hold(edges, folder, job, plan) as held:
             yield held
 
@@ -259,6 +261,8 @@ def _leave(held: HeldSite) -> None:
 
 
 def _hold_host(stack: ExitStack, held: HeldSite, host: HostPlan) -> Prepared:
+    run_id, name = held.folder.run_id, host.reached.name
+    stack.enter_context(held.edges.stop.holds(held.job.kind, run_id, name))
     keeper = stack.enter_context(
         LeaseKeeper(
             host.reached,

@@ -15,9 +15,11 @@ from fleetctl.spec.guards import check_design
 from fleetctl.spec.inventory import Inventory
 from fleetctl.spec.loader import load_experiment
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.trial.reasons import in_words
+from fleetctl.workflow.as_found import say_what_is_left
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
-from fleetctl.workflow.fleet_run import Measured, measure_sites, open_folder, plan_all
+from fleetctl.workflow.fleet_run import Measured, begin, measure_sites, plan_all
 from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.job import Job, job_of
 from fleetctl.workflow.prepare import SitePlan
@@ -77,7 +79,7 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
     check_startable(job.workload)
     with reached(edges, inventory, job.target) as hosts:
         plans = plan_all(edges, inventory, sites_of(hosts), job)
-        folder = open_folder(edges, job, plans)
+        folder = begin(edges, job, plans)
         slots = deal_runs(plans, asked)
         looks = _looks_at(edges, folder, asked, slots)
         looks.keep_order()
@@ -156,6 +158,7 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
             for site, slots in dealt.items()
             if not looks.is_enough
         }
+        say_what_is_left(edges, folder, plans)
         folder.record(edges.clock.now_s(), "resumed", trials_done=len(done))
         edges.talk.say(f"resuming {folder.run_id}: trials done: {len(done)}")
         measured = measure_sites(edges, folder, asked.job, plans, rest, ending=looks)
@@ -198,6 +201,6 @@ def _trial_facts(folder: RunFolder, name: str) -> TrialFacts:
     except TypeError as error:
         raise InputError(
             f"run {folder.run_id} has no readable {name}",
-            why=str(error),
+            why=in_words(error),
             next_step="start a new run with `fleetctl run`",
         ) from error

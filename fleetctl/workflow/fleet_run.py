@@ -10,8 +10,10 @@ from fleetctl.analysis.design import Slot
 from fleetctl.errors import ExitCode, FleetError, Interrupted
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.run_folder import RunFolder, new_run_id
+from fleetctl.workflow.as_found import arms_alike, say_what_is_left
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.held import refuse_undecided
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.prepare import SitePlan, check_on_host, plan_site
 from fleetctl.workflow.restored import RestoredProof
@@ -49,6 +51,22 @@ def plan_all(
     for plan in plans:
         check_on_host(edges, plan)
     return plans
+
+
+def begin(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:
+    """Make the folder of a run that can begin, and say what it will stand on.
+
+    Raises:
+        LeaseHeld: a host would give no lease; there is no folder then, as nothing was begun.
+    """
+    for plan in plans:
+        for host in plan.hosts:
+            refuse_undecided(host.reached, host.view.observed.status)
+    folder = open_folder(edges, job, plans)
+    for line in arms_alike(host for plan in plans for host in plan.hosts):
+        edges.talk.say(f"warning: {line}")
+    say_what_is_left(edges, folder, plans)
+    return folder
 
 
 def open_folder(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:

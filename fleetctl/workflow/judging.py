@@ -18,6 +18,7 @@ from fleetctl.report.terminal import render as render_terminal
 from fleetctl.spec.experiment import Experiment
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.experiment import Asked
 from fleetctl.workflow.facts import (
     TrialFacts,
@@ -60,6 +61,7 @@ def judge_run(
         run_id=folder.run_id,
         notes=(
             *notes,
+            *notes_of(folder),
             *_notes_of_looks(folder, experiment),
             *clock_steps(ordered),
             *_notes_of_plans(folder, experiment),

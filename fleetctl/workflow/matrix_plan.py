@@ -18,6 +18,7 @@ from fleetctl.spec.inventory import Inventory
 from fleetctl.store.campaign import CellRun, RunPhase
 from fleetctl.store.campaign_sqlite import open_queue
 from fleetctl.store.run_folder import RunFolder, list_runs
+from fleetctl.workflow.as_found import held_on, kept_changes
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.matrix import (
     AskedMatrix,
@@ -203,6 +204,7 @@ def host_notes(asked: AskedMatrix, sites: Sequence[NamedSite]) -> Iterable[str]:
 
 
 def _notes(asked: AskedMatrix, looked: LookedAt, runs: Sequence[CellRun]) -> Iterable[str]:
+    yield from kept_changes(held_on(looked.plans))
     unused = {site.block for site in looked.sites} - {run.block for run in runs}
     for block in sorted(unused):
         yield (

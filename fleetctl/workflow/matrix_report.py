@@ -16,6 +16,7 @@ from fleetctl.spec.matrix import Matrix
 from fleetctl.store.campaign import CampaignState, CellResult, RunPhase
 from fleetctl.store.history import History
 from fleetctl.trial.people import NOT_AS_ASKED
+from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.campaign import CampaignEnd
 from fleetctl.workflow.campaign_status import first_line
 from fleetctl.workflow.facts import TrialFacts, arm_counts, clock_steps, in_order
@@ -66,8 +67,19 @@ def report_matrix(
     history: Dispersion | None = None,
     run_id: str = "",
     reused: int = 0,
+    as_found: Sequence[str] = (),
 ) -> MatrixReport:
-    """Return the table of cells, what each factor does, and what went wrong."""
+    """Return the table of cells, what each factor does, and what went wrong.
+
+    Args:
+        asked: the matrix.
+        state: of its runs.
+        counted: the trials that count.
+        history: what A/A runs showed.
+        run_id: the run's folder.
+        reused: how many runs an earlier controller had measured.
+        as_found: what every cell stood on that is not of this run.
+    """
     factors = factors_of(asked.matrix)
     exercised = [one for one in counted if not one.facts.missed_triggers]
     cells = cells_by(asked, exercised, {one.facts.trial: one.facts.host for one in exercised})
@@ -92,7 +104,7 @@ def report_matrix(
         explained=best_conjunction(factors, cells),
         screened=undeclared_interactions(factors, cells, declared, history),
         history=history,
-        notes=(*_without_interactions(estimated), *_notes(asked, state, counted)),
+        notes=(*as_found, *_without_interactions(estimated), *_notes(asked, state, counted)),
     )
 
 
@@ -296,6 +308,7 @@ def write_report(asked: AskedMatrix, end: CampaignEnd, history: History) -> str:
         history=matching_dispersion(history, [one.facts for one in counted]),
         run_id=end.folder.run_id,
         reused=len(end.reused),
+        as_found=notes_of(end.folder),
     )
     text = render(report)
     end.folder.write("report.txt", text.encode())

@@ -12,10 +12,12 @@ from fleetctl.spec.inventory import Inventory
 from fleetctl.store.campaign import CampaignState, CellRun, RunPhase
 from fleetctl.store.campaign_sqlite import FILE_NAME, SqliteQueue, open_queue
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.as_found import say_what_is_left
 from fleetctl.workflow.campaign import Campaign, CampaignEnd
 from fleetctl.workflow.campaign_site import planned, reached_site
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import open_folder
+from fleetctl.workflow.held import refuse_undecided
 from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.matrix import AskedMatrix, cell_runs, read_matrix, refuse_equal_on_host
 from fleetctl.workflow.prepare import SitePlan
@@ -48,8 +50,8 @@ def look_at_sites(
 ) -> LookedAt:
     """Plan every cell on every site that answers; nothing is changed.
 
-    Sites that are busy or away are left out and named; what can't be done on one that answers
-    is an error for all.
+    Sites that are busy, undecided or away are left out and named; what can't be done on one that
+    answers is an error for all.
 
     Args:
         edges: the outside world.
@@ -82,7 +84,10 @@ def look_at_sites(
 
 def _look_at(edges: Edges, inventory: Inventory, asked: AskedMatrix, site: NamedSite) -> SitePlan:
     with reached_site(edges, inventory, site) as found:
-        return planned(edges, inventory, found, asked.job)
+        plan = planned(edges, inventory, found, asked.job)
+        for host in plan.hosts:
+            refuse_undecided(host.reached, host.view.observed.status)
+        return plan
 
 
 def run_matrix(
@@ -96,6 +101,7 @@ def run_matrix(
     check_programs(asked)
     looked = look_at_sites(edges, inventory, asked)
     folder = open_folder(edges, asked.job, looked.plans)
+    say_what_is_left(edges, folder, looked.plans)
     runs = cell_runs(asked, inventory)
     with folder.claimed(), SqliteQueue(folder.path / FILE_NAME) as queue:
         queue.put(runs)
@@ -148,6 +154,7 @@ def resume_matrix(
         patient = (HostError, LeaseHeld, DriftError)
         looked = look_at_sites(edges, inventory, asked, passed_over=patient)
         _keep_files(edges, folder, asked)
+        say_what_is_left(edges, folder, looked.plans)
         folder.record(edges.clock.now_s(), "resumed", reused=len(reused), runs=len(runs))
         campaign = Campaign(edges, inventory, folder, asked, queue, looked.sites, fails_fast)
         return asked, campaign.run(reused)

@@ -18,6 +18,7 @@ from fleetctl.analysis.minimization import (
 from fleetctl.report.minimize import MinimizeReport
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, SearchLog
+from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.bisect_ground import Build
 from fleetctl.workflow.bisect_known import known_at_start, rate_priors
 from fleetctl.workflow.bisect_loop import Key, Question, run_of_answer
@@ -135,6 +136,7 @@ def report_minimize(
         builds=_builds(search, answers),
         runs=len(answers),
         skipped=skipped(names, log),
+        as_found=notes_of(folder),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fleetctl.environment.sources import Sources
 from fleetctl.errors import EditRefused, InputError
 from fleetctl.plan.desired import FileGoal
-from fleetctl.plan.diff import whole_plan
+from fleetctl.plan.diff import steps_of, whole_plan
 from fleetctl.plan.jit import NO_CACHES, ArmCaches, caches_in_use, caches_of
 from fleetctl.plan.planner import Plan
 from fleetctl.spec.arms import Arm
@@ -252,14 +252,21 @@ def _host_json(host: HostPlan) -> dict[str, Any]:
     return {
         "host": host.reached.name,
         "warnings": list(host.warnings),
+        "lent_for_the_whole_run": list(host.lent),
         "arms": {
-            arm: {
-                "steps": [describe(step) for step in plan.steps],
-                "files": {change.path: change.why for change in plan.changes},
-                "diff": list(whole_plan(plan)),
-                "cannot_predict": list(plan.notes),
-                "compiled_kernels": host.caches.get(arm, NO_CACHES).directories,
-            }
+            arm: _arm_json(plan, host.caches.get(arm, NO_CACHES))
             for arm, plan in host.plans.items()
         },
+    }
+
+
+def _arm_json(plan: Plan, caches: ArmCaches) -> dict[str, Any]:
+    """Return what an arm asks for; what is lent for the other arms beside it is the host's."""
+    uses = caches.flags.values()
+    return {
+        "steps": [describe(step) for step in steps_of(plan, uses)],
+        "files": {change.path: change.why for change in plan.changes},
+        "diff": list(whole_plan(plan, uses=uses)),
+        "cannot_predict": list(plan.notes),
+        "compiled_kernels": caches.directories,
     }

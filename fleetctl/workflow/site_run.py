@@ -186,6 +186,8 @@ class SiteRun:
 
     def _hold(self, stack: ExitStack, index: int) -> Prepared:
         host = self.plan.hosts[index]
+        run_id = self.folder.run_id
+        stack.enter_context(self.edges.stop.holds(self.job.kind, run_id, host.reached.name))
         keeper = stack.enter_context(
             LeaseKeeper(
                 host.reached,
@@ -235,7 +237,7 @@ class SiteRun:
                 self.facts.append(facts)
                 self.ending.after(facts)
                 return
-            self.edges.talk.say(f"  trial {name} is made again: {facts.void_because[0]}")
+            self.edges.talk.say(f"  trial {name} is made again")  # why was said with it
 
     def _name_of(self, slot: Slot) -> str:
         """Return the next name for a trial of a slot: what was interrupted stays as it is."""

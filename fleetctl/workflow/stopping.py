@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fleetctl.clock import Clock
@@ -16,12 +18,59 @@ def after_a_stop(kind: str, run_id: str) -> str:
     return f"`fleetctl resume {run_id}` goes on"
 
 
+@dataclass(frozen=True)
+class Holding:
+    """What a process holds on hosts.
+
+    Attributes:
+        kind: of the run.
+        run_id: of the run.
+        hosts: under its leases now; they are as found where there is none.
+    """
+
+    kind: str
+    run_id: str
+    hosts: tuple[str, ...] = ()
+
+    def leaving(self) -> list[str]:
+        """Return what to type for hosts that are left behind, and to go on."""
+        resume = after_a_stop(self.kind, self.run_id)
+        if not self.hosts:
+            return [f"it holds no host; {resume}"]
+        there = " ".join(f"--host {host}" for host in self.hosts)
+        return [
+            f"each of {', '.join(self.hosts)} restores itself when its lease ends:"
+            f" `fleetctl status {there}` says when",
+            f"at once: `fleetctl rollback {self.run_id} {there}`",
+            resume,
+        ]
+
+
 class Stop:
-    """Set once, seen by everybody who works for this run."""
+    """Set once, seen by everybody who works for this run; knows what they hold."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._reason = ""
+        # replaced whole, never changed: a signal handler reads it at any moment
+        self.holding: Holding | None = None
+        self._hosts_lock = threading.Lock()
+
+    @contextmanager
+    def holds(self, kind: str, run_id: str, host: str) -> Iterator[None]:
+        """Know during the block that a run may have changed a host."""
+        self._held(kind, run_id, lambda hosts: (*hosts, host))
+        try:
+            yield
+        finally:
+            self._held(kind, run_id, lambda hosts: tuple(h for h in hosts if h != host))
+
+    def _held(
+        self, kind: str, run_id: str, change: Callable[[tuple[str, ...]], tuple[str, ...]]
+    ) -> None:
+        with self._hosts_lock:
+            before = () if self.holding is None else self.holding.hosts
+            self.holding = Holding(kind, run_id, change(before))
 
     def ask(self, reason: str) -> None:
         """Ask for an orderly end."""

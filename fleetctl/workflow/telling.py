@@ -55,6 +55,12 @@ def machine_failed(error: OSError, *, resume: str) -> StoreError:
     """
     return StoreError(
         "this machine could not go on with the run",
-        why=str(error),
+        why=in_words_of(error),
         next_step=f"see that its disk has room, then go on with {resume}",
     )
+
+
+def in_words_of(error: OSError) -> str:
+    """Return what the system said, and of which file."""
+    said = error.strerror or str(error)
+    return f"{said}: {error.filename}" if error.filename else said

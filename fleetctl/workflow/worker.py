@@ -21,7 +21,7 @@ from fleetctl.workflow.hopeless import Tries
 from fleetctl.workflow.matrix import AskedMatrix, read_matrix
 from fleetctl.workflow.matrix_run import check_programs
 from fleetctl.workflow.site import NamedSite, named_sites
-from fleetctl.workflow.telling import gravest_of
+from fleetctl.workflow.telling import gravest_of, in_words_of
 from fleetctl.workflow.worker_courier import Courier, fetch_campaign
 from fleetctl.workflow.worker_shards import ShardCrew, ShardedDriver
 
@@ -219,7 +219,7 @@ class Worker:
 def _machine_failed(error: OSError) -> StoreError:
     return StoreError(
         "this machine could not go on with its cells",
-        why=str(error),
+        why=in_words_of(error),
         next_step="see that its disk has room, then start the worker again",
         exit_code=ExitCode.FAILED_RESTORED,
     )

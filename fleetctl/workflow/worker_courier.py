@@ -23,6 +23,7 @@ from fleetctl.store.campaign import (
     Place,
 )
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.trial.reasons import in_words
 
 CALIBRATION = "calibration.json"
 EVENTS = "events.jsonl"
@@ -65,7 +66,7 @@ def fetch_campaign(content: Content, found: OpenCampaign, root: Path) -> tuple[R
     except (KeyError, TypeError) as error:
         raise InputError(
             f"campaign {found.campaign} can't be understood",
-            why=f"its head has no {error}",
+            why=f"in its head {in_words(error)}",
             next_step="it was put there by another version of fleetctl: use the same everywhere",
         ) from error
     version = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:8]

@@ -138,5 +138,6 @@ def test_ctrl_c_in_a_command_is_said_and_is_one_document_with_json(capsys, monke
         assert run_guarded(app) == ExitCode.INTERRUPTED
 
         told = capsys.readouterr()
-        assert told.err.strip() == "interrupted"
+        assert told.err.splitlines()[0] == "interrupted"
+        assert "starts it again" in told.err
         assert told.out.count("Interrupted") == len(words)

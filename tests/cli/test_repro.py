@@ -13,6 +13,8 @@ import typer
 from fleetctl.cli.boundary import run_guarded
 from fleetctl.cli.classify import classify, reclassify
 from fleetctl.cli.repro import repro
+from fleetctl.cli.results import results
+from fleetctl.store.run_folder import RunFolder
 from fleetctl.trial.classes import classifier_version
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "sessions"
@@ -25,6 +27,7 @@ def fleetctl(monkeypatch, capsys, tmp_path) -> Fleetctl:
     app = typer.Typer(pretty_exceptions_enable=False)
     for command in (repro, classify, reclassify):
         app.command()(command)
+    app.add_typer(results, name="results")
     monkeypatch.chdir(tmp_path)
 
     def run(*words: object) -> tuple[int, str, str]:
@@ -48,7 +51,12 @@ def test_repro_prints_the_peoples_line_and_the_finer_classes(fleetctl, serve, tm
     assert "12 of 12 requests answered, 4 at once" in out
     assert "model fake" in err
     assert "sessions: " in err
-    assert len(list(tmp_path.glob("runs/repro-*/transcripts.0.jsonl.gz"))) == 1
+    (folder,) = tmp_path.glob("runs/repro-*")
+    assert (folder / "transcripts.0.jsonl.gz").is_file()
+    assert fleetctl("results", "show", folder.name)[1] == out
+    assert fleetctl("results", "list")[1].split()[:4] == [folder.name, "finished", "repro", "fake"]
+    shown = json.loads(fleetctl("results", "show", "latest", "--json")[1])
+    assert shown["line"] == lines[0]
 
 
 def test_repro_prints_json_and_keeps_transcripts_that_reclassify_reproduces(
@@ -70,6 +78,34 @@ def test_repro_prints_json_and_keeps_transcripts_that_reclassify_reproduces(
     code, out, _ = fleetctl("reclassify", tmp_path / "run")
     assert "reproduced" in out
     assert result["line"] in out
+
+
+def test_repro_that_is_stopped_says_where_its_sessions_are_and_how_to_go_on(
+    fleetctl, serve, tmp_path, monkeypatch
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    server = serve(first_delay_s=0.1)
+    monkeypatch.setattr("fleetctl.serving.trial.run_trial", stopped)
+    code, out, err = fleetctl("repro", "--url", server.url, "--out", "runs/my own")
+
+    assert (code, out) == (130, "")
+    assert "0 of 40 sessions had ended; their transcripts are in runs/my own" in err
+    assert "`fleetctl reclassify 'runs/my own'`" in err
+    assert f"`fleetctl repro --url {server.url} --out 'runs/my own'` starts anew" in err
+    assert fleetctl("results", "list")[1].split()[:3] == ["my", "own", "unfinished"]
+
+
+def test_repro_never_takes_the_folder_of_another_run(fleetctl, serve, tmp_path):
+    RunFolder.create(tmp_path, "mine", {"kind": "experiment"})
+    server = serve(first_delay_s=0.1)
+
+    code, _, err = fleetctl("repro", "--url", server.url, "--out", tmp_path / "mine")
+
+    assert code == 3
+    assert "is the folder of another run" in err
+    assert RunFolder(tmp_path / "mine").kind == "experiment"
 
 
 def test_repro_tells_corrupt_sessions_with_their_evidence(fleetctl, serve):
@@ -125,7 +161,7 @@ def test_classify_names_class_and_evidence_per_session_and_sums_up(fleetctl):
     files = [GOLDEN / "leak_content.json", GOLDEN / "done_text.json", GOLDEN / "infra_429.json"]
     code, out, _ = fleetctl("classify", *files)
     assert code == 0
-    assert "leak_content.json: session 0, round 1: leak, leak_content: 'deepseek_dsml full" in out
+    assert 'leak_content.json: session 0, round 1: leak, leak_content: "deepseek_dsml full' in out
     assert "done_text.json: session 0, round 1: done" in out
     assert "CORRUPTION sessions: 1/2 = 50%" in out
     assert "infra=1 (not counted)" in out

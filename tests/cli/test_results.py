@@ -22,11 +22,13 @@ def test_one_damaged_run_does_not_hide_the_others(tmp_path, capsys, name, garbag
     list_results(tmp_path)
 
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["20260101-000000-good-aaaa", "unfinished", "good"]
+    assert first.split() == ["20260101-000000-good-aaaa", "not", "begun", "good"]
     assert second.split()[:2] == ["20260102-000000-bad-bbbb", "damaged"]
 
 
-@pytest.mark.parametrize("events", [[], ["held", "trial"], ["trial", "failed"], ["restored"]])
+@pytest.mark.parametrize(
+    "events", [["deploying"], ["held", "trial"], ["trial", "failed"], ["restored"], ["counted"]]
+)
 @pytest.mark.parametrize("kind", ["experiment", "matrix", "bisect", "minimize"])
 def test_a_run_that_did_not_finish_is_unfinished_whatever_it_did_last(
     tmp_path, capsys, events, kind
@@ -96,3 +98,46 @@ def test_a_run_without_a_report_shows_its_events_as_lines(tmp_path, capsys):
         "            why:     port",
         "                     | line of a log",
     ]
+
+
+@pytest.mark.parametrize("events", [[], ["failed"], ["found", "held", "failed", "resumed"]])
+@pytest.mark.parametrize("kind", ["experiment", "matrix", "bisect", "minimize", "aa"])
+def test_a_run_that_ended_before_it_changed_a_host_was_not_begun(tmp_path, capsys, events, kind):
+    run = RunFolder.create(tmp_path, "r", {"name": "n", "kind": kind})
+    for event in events:
+        run.record(1.0, event)
+
+    list_results(tmp_path, as_json=True)
+
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["state"] == "not begun"
+
+
+def test_a_matrix_on_a_queue_is_never_called_not_begun_here(tmp_path, capsys):
+    run = RunFolder.create(tmp_path, "r", {"name": "n", "kind": "matrix"})
+    run.write_json("queue.json", {"address": "postgresql://u@h/d"})
+
+    list_results(tmp_path)
+
+    assert "unfinished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (0.5, "0.5"),
+        ({"a": None}, '{"a": null}'),
+        ([{"a": "it's"}, ["b", None], "c"], '{"a": "it\'s"}|b null|c'),
+        ("None of them", "None of them"),
+    ],
+)
+def test_what_an_event_says_is_text_or_json_and_never_a_python_value(tmp_path, capsys, value, told):
+    run = RunFolder.create(tmp_path, "r", {"name": "r"})
+    run.record(1.0, "trial", fact=value)
+
+    show_result("r", tmp_path)
+
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert "|".join(line.replace("fact:", "").strip() for line in lines) == told

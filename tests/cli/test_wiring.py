@@ -22,12 +22,16 @@ service_url = "http://127.0.0.1:1"
 """
 HOLD = """
 import signal, sys
+from contextlib import ExitStack
 from pathlib import Path
 from fleetctl.cli.console import Console
 from fleetctl.cli.wiring import edges
 if "nohup" in sys.argv:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-with edges(Path("runs"), Console()) as outside:
+with ExitStack() as stack:
+    outside = stack.enter_context(edges(Path("runs"), Console()))
+    if "holding" in sys.argv:
+        stack.enter_context(outside.stop.holds("experiment", "r1", "lab-1"))
     print("held", flush=True)
     sys.stdin.readline()
     print("asked" if outside.stop.is_asked else "goes on")
@@ -46,9 +50,16 @@ def hold(*words):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_asks_for_an_orderly_end_and_the_second_leaves_at_once(number):
-    with hold() as process:
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGINT, ["holding", "--runs", "r"]),
+        (signal.SIGTERM, []),
+        (signal.SIGHUP, ["holding", "--inventory=i.toml"]),
+    ],
+)
+def test_the_first_signal_asks_for_an_orderly_end_and_the_second_says_what_to_type(number, words):
+    with hold(*words) as process:
         assert process.stdout.readline() == "held\n"
         os.kill(process.pid, number)
         process.stdin.write("\n")
@@ -56,9 +67,17 @@ def test_the_first_signal_asks_for_an_orderly_end_and_the_second_leaves_at_once(
         os.kill(process.pid, number)
         _, said = process.communicate()
 
-    assert process.returncode == 130
-    assert "the hosts are being restored" in said
-    assert "dead-man" in said
+    assert process.returncode == 130, said
+    place = " --inventory i.toml" if "--inventory=i.toml" in words else ""
+    runs = " --runs r" if "r" in words else ""
+    if "holding" in words:
+        assert "; being restored: lab-1 (again: leave at once)" in said
+        assert f"`fleetctl status --host lab-1{place}` says when" in said
+        assert f"at once: `fleetctl rollback r1 --host lab-1{place}`" in said
+        assert f"`fleetctl resume r1{place}{runs}` goes on" in said
+    else:
+        assert "restored" not in said
+        assert "` starts it again" in said
 
 
 def test_below_nohup_a_closed_terminal_means_nothing():

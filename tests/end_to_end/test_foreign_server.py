@@ -96,7 +96,7 @@ def test_code_of_a_server_that_is_not_ours_is_found_beside_its_script(person, fo
     assert done.returncode in (ExitCode.OK, ExitCode.INVALID), done.stderr
     shown = [line for e in person.events() if e["kind"] == "deployed" for line in e["shown"]]
     assert any("foreign_chat is /srv/dsv4/foreign_chat.py (sha256" in line for line in shown)
-    assert any("marker '[foreign] parser=on' was logged" in line for line in shown)
+    assert any('marker "[foreign] parser=on" was logged' in line for line in shown)
     untouched()
 
 

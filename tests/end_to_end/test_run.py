@@ -25,7 +25,7 @@ def test_a_run_proves_measures_judges_and_leaves_every_byte_as_found(person, unt
     assert kinds.count("trial") == 4
     assert kinds[-2:] == ["restored", "finished"]
     shown = [event["shown"] for event in person.events() if event["kind"] == "deployed"]
-    assert any("marker '[variant] indexer=mine'" in line for lines in shown for line in lines)
+    assert any('marker "[variant] indexer=mine"' in line for lines in shown for line in lines)
     untouched()
 
 

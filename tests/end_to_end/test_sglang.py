@@ -179,7 +179,7 @@ def test_diff_tree_and_file_are_proven_in_the_live_process_and_undone(
     for name in (INDEXER, RUNNER, CRLF, f"{DSV4}/added.py", f"{DSV4}/metadata.py"):
         module = name.removesuffix(".py").replace("/", ".")
         assert f"{module} is /srv/dsv4/python/{name} (sha256" in shown
-    assert "marker '[variant] indexer=tree+diff' was logged" in shown
+    assert 'marker "[variant] indexer=tree+diff" was logged' in shown
     as_found()
 
 

@@ -174,7 +174,7 @@ def test_the_table_names_places_and_keeps_secrets():
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "(unset)"), ("", "''"), ("a\nb", "'a\\nb'"), ("\0", "…"), ("x" * 60, "x" * 47 + "…")],
+    [(None, "(unset)"), ("", '""'), ("a\nb", '"a\\nb"'), ("\0", "…"), ("x" * 60, "x" * 47 + "…")],
 )
 def test_values_are_shown_in_one_short_line(value, shown):
     assert shown_value("A", value) == shown

@@ -34,7 +34,7 @@ class TestFlags:
         proof = prove_flags(report, {"A": "1"})
 
         assert proof.missing == (
-            "process 8 (/usr/bin/python3.11): asked for A='1', runs with A='0'",
+            'process 8 (/usr/bin/python3.11): asked for A="1", runs with A="0"',
         )
         assert proof.shown == ()
 
@@ -196,7 +196,7 @@ class TestMarkers:
         lines = [(7, "INFO started"), (7, "09:01 [variant] indexer=persistent sha256=ab")]
         proof = prove_markers(lines, ["[variant] indexer=persistent_logits"], [7])
 
-        assert "the nearest line was '09:01 [variant] indexer=persistent" in proof.missing[0]
+        assert 'the nearest line was "09:01 [variant] indexer=persistent' in proof.missing[0]
         with pytest.raises(NotProven) as caught:
             require(proof, "lab-1")
         assert "`marker` in the spec" in caught.value.next_step

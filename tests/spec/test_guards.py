@@ -23,7 +23,7 @@ TWO = '[env]\nA = "1"\nB = "1"\n[control]\nenv = { A = "0", B = "0" }\n'
 def test_one_difference_is_an_experiment(tmp_path):
     found = guards(tmp_path, '[env]\nA = "1"\nB = "1"\n[control]\nenv = { A = "0", B = "1" }\n')
 
-    assert [str(d) for d in found.differences] == ["flag A: '0' -> '1'"]
+    assert [str(d) for d in found.differences] == ['flag A: "0" -> "1"']
     assert found.labels == ()
 
 

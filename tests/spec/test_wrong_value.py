@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
@@ -58,9 +58,12 @@ def refusal(tmp_path, text, load=load_experiment):
         ("[trials]\nruns = 3.5\n", ":5: `trials.runs` is 3.5, and should be a whole number"),
         ("[trials]\nruns = 0\n", ":5: `trials.runs` is 0, and should be greater than 0"),
         ("[trials]\nboot_per_run = 1\n", ":5: `trials.boot_per_run` is a number, and should be"),
-        ('[trials]\norder = "random"\n', "is `random`, and should be 'interleaved', 'randomised'"),
-        ("[workload]\nsessions = 3\n", ":4: `workload.kind` is missing"),
-        ('[workload]\nkind = "toolcal"\n', "'toolcall' or 'command'; did you mean `toolcall`?"),
+        ('[trials]\norder = "random"\n', 'is `random`, and should be "interleaved", "randomised"'),
+        (
+            "[workload]\nsessions = 3\n",
+            ':4: `workload.kind` is missing: it is "toolcall" or "command"',
+        ),
+        ('[workload]\nkind = "toolcal"\n', '"toolcall" or "command"; did you mean `toolcall`?'),
         (
             '[workload]\nkind = "command"\nargv = ["x"]\nrounds = 3\n',
             ":7: `workload.rounds` is a key of another kind of `workload`",
@@ -164,3 +167,31 @@ def _patterns(schema: Any) -> Iterator[str]:
         schema = list(schema.values())
     for inner in schema if isinstance(schema, list) else ():
         yield from _patterns(inner)
+
+
+def _choices(model: type[BaseModel]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield table, key and choices of every key of a few texts that has no default."""
+    for name, field in model.model_fields.items():
+        for inner in _models_in(field.annotation):
+            for key, choice in inner.model_fields.items():
+                if choice.is_required() and get_origin(choice.annotation) is Literal:
+                    yield name, key, list(get_args(choice.annotation))
+
+
+@pytest.mark.parametrize(
+    ("load", "model", "text"),
+    [
+        (load_experiment, Experiment, EXPERIMENT),
+        (load_matrix, Matrix, f'{EXPERIMENT}[matrix]\nbaseline = {{ a = "b" }}\n'),
+        (load_bisect, Bisect, f"{EXPERIMENT}[bisect]\n"),
+        (load_minimize, Minimize, f"{EXPERIMENT}[minimize]\n"),
+        (load_inventory, Inventory, HOST),
+    ],
+)
+def test_a_missing_choice_names_what_there_is_to_choose_from(tmp_path, load, model, text):
+    for table, key, words in _choices(model):
+        why = refusal(tmp_path, f"{text}[{table}]\n", load)
+
+        (line,) = [each for each in why.splitlines() if f"`{table}.{key}`" in each]
+        assert all(f'"{word}"' in line.partition(" is missing: it is ")[2] for word in words)
+    assert (model is Inventory) != bool([*_choices(model)])

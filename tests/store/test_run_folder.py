@@ -1,5 +1,6 @@
 """A run's folder survives crashes: events are whole lines, files are old or new."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -178,3 +179,15 @@ def test_who_looks_for_a_run_in_the_wrong_folder_is_not_sent_to_an_empty_list(tm
 
     assert "--runs" in caught.value.next_step
     assert "list" not in caught.value.next_step
+
+
+def test_the_latest_run_may_be_asked_for_without_one_kind_that_can_not_be_resumed(tmp_path):
+    for number, kind in enumerate(["experiment", "repro", ""]):
+        run = RunFolder.create(tmp_path, f"{number}", {"kind": kind})
+        os.utime(run.path / "run.json", (number, number))
+    (tmp_path / "2" / "run.json").write_bytes(b"damaged")
+    os.utime(tmp_path / "2" / "run.json", (0, 0))
+
+    assert find_run(tmp_path, "latest").run_id == "1"
+    assert find_run(tmp_path, "latest", latest_but="repro").run_id in {"0", "2"}
+    assert find_run(tmp_path, "1", latest_but="repro").run_id == "1"

@@ -121,6 +121,20 @@ def test_a_host_on_which_nothing_starts_is_not_blamed_on_the_builds(run):
     assert site.taken == 4
 
 
+def test_a_search_says_only_what_the_trial_itself_has_not_said(run):
+    more = {"void_because": ["the client lagged"], "disturbances": ["h: the unit restarted"]}
+    _, searching, _ = run(Asks((0,)), lambda r: {**facts(0), **more} if r.attempt < 2 else facts(7))
+    said = []
+    searching.edges.talk.say = said.append
+
+    searching.run()
+
+    # `measure` says why a trial is void; who is disturbed shows afterwards
+    assert [line for line in said if "lagged" in line or "not us" in line] == [
+        "  not usable: h: the unit restarted"
+    ] * 2
+
+
 def test_a_trial_that_says_nothing_is_made_again_and_never_counted(run):
     spoilt = {**facts(0), "void_because": ["the client lagged"]}
     site, searching, log = run(Asks((0,)), lambda r: spoilt if r.attempt < 2 else facts(7))

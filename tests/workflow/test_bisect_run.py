@@ -88,7 +88,9 @@ def search(tmp_path, monkeypatch, disk):
         salt=lambda: f"{next(salts):04x}",
         talk=SimpleNamespace(say=lambda _: None),
         connect=lambda name, _: site.connect(name),
-        agent=lambda *_: SimpleNamespace(status=lambda: SimpleNamespace(leases=site.leases)),
+        agent=lambda *_: SimpleNamespace(
+            status=lambda: SimpleNamespace(leases=site.leases, transactions=())
+        ),
     )
     job = replace(JOB, target="fleet", files={"b.toml": b""})
 

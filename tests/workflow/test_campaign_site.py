@@ -191,7 +191,9 @@ def fill_the_disk(edges, tmp_path, host) -> None:
     folder = RunFolder.create(tmp_path, "r", {})
     planned = SimpleNamespace(reached=host, plans={}, wanted={}, within=(), own_flags={})
     plan = SimpleNamespace(site=None, arms={}, hosts=(planned,))
-    with hold(edges, folder, SimpleNamespace(purpose="p", lease_s=60.0, flags=()), plan) as site:
+    with hold(
+        edges, folder, SimpleNamespace(kind="matrix", purpose="p", lease_s=60.0, flags=()), plan
+    ) as site:
         site.has_changed = True
         raise OSError(28, "No space left on device")
 

@@ -8,6 +8,7 @@ from fleetctl.plan.jit import NO_CACHES, ArmCaches
 from fleetctl.plan.planner import Change, Plan
 from fleetctl.transaction.step import LendDirectory, RestartUnit
 from fleetctl.workflow.plan_text import render
+from fleetctl.workflow.prepare import HostPlan, SitePlan
 
 UNREAD = "nothing in /srv/x reads SGLANG_DSV4_GE_DIF"
 
@@ -80,3 +81,21 @@ def test_an_arm_as_found_shows_no_directory_that_is_lent_for_the_other_arm_s_ker
         "  restart x.service",
         "  compiled kernels: CACHE /tmp/own",
     ]
+
+
+def test_the_json_of_a_plan_counts_the_steps_that_people_are_shown():
+    steps = (LendDirectory("/tmp/own"), RestartUnit("x.service"))
+    plans = {arm: Plan("lab-1", steps, ()) for arm in ("control", "treatment")}
+    caches = {"control": NO_CACHES, "treatment": ArmCaches({"CACHE": "/tmp/own"}, {})}
+    unit = SimpleNamespace(properties={})
+    view = SimpleNamespace(code=SimpleNamespace(processes=()), unit=unit)
+    planned = HostPlan(SimpleNamespace(name="lab-1"), view, {}, plans, {}, caches)
+
+    (found,) = SitePlan(SimpleNamespace(name="lab-1"), {}, (planned,)).to_json()["hosts"]
+
+    shown = told(planned)
+    for arm, steps_of_arm in (("control", 1), ("treatment", 2)):
+        assert len(found["arms"][arm]["steps"]) == steps_of_arm
+        assert found["arms"][arm]["diff"][0] == f"files that change: 0; steps: {steps_of_arm}"
+        assert found["arms"][arm]["diff"][0] in shown
+    assert found["lent_for_the_whole_run"] == ["/tmp/own"]

@@ -9,6 +9,7 @@ from fleetctl.environment.shell.dataflow import Means
 from fleetctl.environment.shell.observation import Observation
 from fleetctl.environment.shell.tree import For, bytes_of
 from fleetctl.errors import EditRefused
+from fleetctl.spec.quoted import quoted
 
 _OWN = frozenset({Means.PREFIX, Means.ENV_ARGUMENT, Means.CONTAINER_OPTION})
 
@@ -70,7 +71,7 @@ def _follows_loop(seen: Observation, name: str) -> bool:
 
 def _ambiguous(name: str, one: Launch, other: Launch) -> EditRefused:
     values = sorted(one.constants(name) | other.constants(name))
-    shown = " and ".join(repr(v) for v in values) or "a value per round of its loop"
+    shown = " and ".join(quoted(v) for v in values) or "a value per round of its loop"
     where = f"lines {one.line} and {other.line}" if one is not other else f"line {one.line}"
     return EditRefused(
         f"servers of this script differ in {name}",

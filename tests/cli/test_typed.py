@@ -1,0 +1,58 @@
+"""A hint's command can be pasted: it looks where the process that gave it looked."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from fleetctl.cli.app import app
+from fleetctl.cli.typed import PLACES, as_here, typed
+
+
+@pytest.fixture
+def called(monkeypatch):
+    return lambda *words: monkeypatch.setattr("sys.argv", ["/bin/fleetctl", *words])
+
+
+def test_every_command_that_can_be_told_where_to_look_is_told():
+    commands = typer.main.get_command(app).commands
+    for option, known in PLACES.items():
+        takes = {
+            name
+            for name, command in commands.items()
+            for inner in (command, *getattr(command, "commands", {}).values())
+            if any(f"FLEETCTL_{option[2:].upper()}" == p.envvar for p in inner.params)
+        }
+
+        assert known == takes - {"env"}, option  # nobody is sent to `env` by a hint
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "`fleetctl resume R` goes on"),
+        (["run", "x"], "`fleetctl resume R` goes on"),
+        (["run", "x", "--runs", "my runs"], "`fleetctl resume R --runs 'my runs'` goes on"),
+        (
+            ["run", "--runs=r", "x", "--inventory", "i.toml"],
+            "`fleetctl resume R --runs r --inventory i.toml` goes on",
+        ),
+    ],
+)
+def test_a_hint_names_the_places_that_were_named(called, words, told):
+    called(*words)
+
+    assert as_here("`fleetctl resume R` goes on") == told
+
+
+def test_only_commands_that_take_a_place_get_it_and_none_gets_it_twice(called):
+    called("status", "--inventory", "i.toml", "--runs", "r")
+    text = "`fleetctl lab up`, `fleetctl results list`, `fleetctl status --inventory j`, `nc h 1`"
+
+    assert as_here(text) == text.replace("list`", "list --runs r`")
+
+
+def test_the_command_line_is_told_as_a_shell_takes_it(called):
+    called("run", "my spec.toml", "--json")
+
+    assert typed() == "fleetctl run 'my spec.toml' --json"
