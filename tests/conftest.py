@@ -49,6 +49,17 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that take long first: begun last, they would keep one worker busy alone."""
+    weights: dict[Path, int] = {}
+    for item in items:
+        uses_labs = "labs" in getattr(item, "fixturenames", ())
+        weight = 2 * bool(item.get_closest_marker("slow")) + uses_labs
+        weights[item.path] = max(weight, weights.get(item.path, 0))
+    items.sort(key=lambda item: -weights[item.path])
+
+
 @dataclass(frozen=True)
 class RunningLab:
     """A lab under test."""

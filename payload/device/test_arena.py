@@ -1,6 +1,5 @@
 """The arena hands out memory by the rule of a GPU's caching allocator."""
 
-import gc
 from itertools import pairwise
 
 import pytest
@@ -100,12 +99,13 @@ def test_living_blocks_never_overlap_and_all_memory_comes_back(actions):
         if is_free and living:
             living.pop(count % len(living))
         else:
-            living.append(arena.empty((count,), torch.float32))
-        spans = sorted((arena.address_of(t), t.nbytes) for t in living)
+            tensor = arena.empty((count,), torch.float32)
+            living.append((arena.address_of(tensor), tensor))
+        spans = sorted((address, tensor.nbytes) for address, tensor in living)
         pairs = pairwise(spans)
         assert all(start + nbytes <= following for (start, nbytes), (following, _) in pairs)
         assert all(start % ROUND_BYTES == 0 for start, _ in spans)
 
     living.clear()
-    gc.collect()
+    tensor = None
     assert [block.size_bytes for block in arena.free_blocks] == [size]

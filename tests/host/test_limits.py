@@ -32,6 +32,8 @@ from tests.contracts.transport_forward import echo_server
 from tests.host.processes import descendants, is_running, pid_in, signal_all, wait_until
 from tests.host.sshd import Sshd, Sshds
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[[Endpoint, Backend], ShellTransport]
 
 
