@@ -10,6 +10,7 @@ from dataclasses import replace
 from scipy import stats
 
 from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.design import Design
 from fleetctl.analysis.dispersion import run_dispersion
 from fleetctl.analysis.guards import Check, GuardFacts, OtherFailures, at_least
 from fleetctl.analysis.permutation import drift_test_stratified
@@ -23,9 +24,12 @@ VOID_DRIFT_P = 0.01
 
 
 def count_checks(
-    control: ArmCounts, treatment: ArmCounts, facts: GuardFacts, pooled: Pooled, target: float
+    control: ArmCounts, treatment: ArmCounts, facts: GuardFacts, pooled: Pooled, design: Design
 ) -> list[Check]:
-    """Return the checks of the counts, in the order in which they are told."""
+    """Return the checks of the counts, in the order in which they are told.
+
+    Where all failures count, there are no other ones to be compared.
+    """
     return [
         _drift(control, treatment),
         _bracket(control, treatment),
@@ -33,8 +37,8 @@ def count_checks(
         _imbalance(control, treatment, facts),
         _heterogeneity("control", control),
         _heterogeneity("treatment", treatment),
-        _reproduced(control, pooled, target),
-        _other_failures(facts),
+        _reproduced(control, pooled, design.target),
+        *([_other_failures(facts)] if design.metric == "corruption" else []),
     ]
 
 

@@ -48,7 +48,7 @@ class Run:
     """One run of the workload in one arm.
 
     Attributes:
-        bad: sessions whose outcome counts as corrupt.
+        bad: sessions that the metric counts: corrupt ones, or all that failed.
         sessions: sessions with an outcome; infra failures are neither bad nor clean, so not here.
         infra: sessions lost to the infrastructure; None where nobody counted them.
         trial: where its transcripts lie, so that every number can be traced.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fleetctl.analysis.counts import DrawnBlock
 from fleetctl.errors import InputError
+from fleetctl.spec.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Design:
         looks: runs per arm at which the data may be looked at; the planned end is always one.
         factorial: several variables differ on purpose.
         post_hoc: the question was asked after the data were seen.
+        metric: what the counts count.
     """
 
     target: float = 0.01
@@ -37,6 +39,7 @@ class Design:
     looks: tuple[int, ...] = ()
     factorial: bool = False
     post_hoc: bool = False
+    metric: Metric = "corruption"
 
     def __post_init__(self) -> None:
         shares = {"target": self.target, "alpha": self.alpha}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from scipy import optimize, special, stats
 
 from fleetctl.analysis.exact import total_pmf
 from fleetctl.analysis.history import Dispersion
+from fleetctl.spec.metric import Metric
 
 MOST_RUNS = 100
 NEGLIGIBLE = 1e-9
@@ -73,6 +74,7 @@ class Assumed:
         alpha: two-sided level.
         power: what counts as enough.
         history: stored A/A dispersion, which lends degrees of freedom.
+        metric: what the rates count.
     """
 
     sessions: int = 40
@@ -80,6 +82,7 @@ class Assumed:
     alpha: float = 0.05
     power: float = 0.8
     history: Dispersion | None = None
+    metric: Metric = "corruption"
 
     @property
     def design_effect(self) -> float:
@@ -251,4 +254,4 @@ def power_table(
 
 
 def _at(assumed: Assumed, rho: float) -> Assumed:
-    return Assumed(assumed.sessions, rho, assumed.alpha, assumed.power, assumed.history)
+    return replace(assumed, rho=rho)

@@ -32,7 +32,7 @@ def judge(
     """
     arms = arms_of(control, treatment, history)
     checks = fact_checks(control, treatment, guards, factorial=design.factorial)
-    checks += count_checks(control, treatment, guards, arms.pooled, design.target)
+    checks += count_checks(control, treatment, guards, arms.pooled, design)
     own = arm_estimate(treatment, arms)
     numbers = numbers_of(arms, own, design, guards)
     word, reason = _word(numbers, own, checks, design)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fleetctl.analysis.guards import GuardFacts
     from fleetctl.analysis.history import Dispersion
     from fleetctl.analysis.judgement import Judgement, Word
+    from fleetctl.spec.metric import Metric as Counted
 
 Counts = Annotated[str, typer.Option(metavar="BAD/SESSIONS,…", help="Its runs: 6/40,5/40,7/40.")]
 HistoryPath = Annotated[
@@ -58,6 +59,12 @@ Changes = Annotated[
         show_default=False,
     ),
 ]
+Metric = Annotated[
+    str,
+    typer.Option(
+        metavar="METRIC", help="What was counted as bad: `corruption`, or all `failures`."
+    ),
+]
 EXAMPLE = "write it like --control 6/40,5/40,7/40"
 _MOST_SESSIONS = 10_000
 _ALL_PERCENT = 100
@@ -79,6 +86,7 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         str | None,
         typer.Option(metavar="RUNS,…", help="Declared looks, in runs per arm: 4,6,8."),
     ] = None,
+    metric: Metric = "corruption",
     history: HistoryPath = None,
     expect: Annotated[
         str | None,
@@ -97,7 +105,7 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from fleetctl.report import document, terminal
 
     expected = None if expect is None else word_of(expect)
-    facts = facts_of(observer_on, changed)
+    facts, counted = facts_of(observer_on, changed), metric_of(metric)
     verdict = judged(
         arm_of("control", control),
         arm_of("treatment", treatment),
@@ -106,9 +114,10 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
             margin=None if margin is None else share_of("--margin", margin),
             alpha=share_of("--alpha", alpha),
             looks=looks_of(looks),
+            metric=counted,
         ),
         guards=facts,
-        history=None if history is None else dispersion_of(history, record),
+        history=None if history is None else dispersion_of(history, record, counted),
     )
     report = document.build(verdict, differences=facts.differences)
     if as_json:
@@ -139,6 +148,7 @@ def power(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         float | None,
         typer.Option(callback=finite, min=0, help="Minutes one run takes, for the host time."),
     ] = None,
+    metric: Metric = "corruption",
     history: HistoryPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,12 +158,13 @@ def power(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from fleetctl.cli.data import print_json, print_lines
     from fleetctl.report import power as power_report
 
-    stored = None if history is None else dispersion_of(history, record)
+    counted = metric_of(metric)
+    stored = None if history is None else dispersion_of(history, record, counted)
     if icc is None:
         icc = 0.0 if stored is None else correlation(stored.phi, [sessions])
     table = power_table(
         share_of("--baseline", baseline, is_open=True),
-        Assumed(sessions=sessions, rho=icc, history=stored),
+        Assumed(sessions=sessions, rho=icc, history=stored, metric=counted),
         runs=runs,
         target=None if target is None else share_of("--target", target),
         minutes_per_run=minutes_per_run,
@@ -265,6 +276,26 @@ def word_of(text: str) -> Word:
         ) from error
 
 
+def metric_of(text: str) -> Counted:
+    """Return the metric a text spells.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    from fleetctl.spec.metric import Metric as Known
+    from fleetctl.spec.nearest import nearest
+
+    known: tuple[Counted, ...] = get_args(Known)
+    for name in known:
+        if name == text:
+            return name
+    raise InputError(
+        f"`--metric` is `{text}`",
+        why=f"there is no such metric{nearest(text, known)}",
+        next_step=f"give one of {', '.join(known)}",
+    )
+
+
 def facts_of(observers: list[str], changed: list[str]) -> GuardFacts:
     """Return what was told about the arms; an observer on in one arm only is a difference."""
     from fleetctl.analysis.effective import Difference, Kind
@@ -289,8 +320,8 @@ def _arm_and_name(text: str) -> tuple[str | None, str]:
     return (arm, name) if colon and arm in ("control", "treatment") else (None, text)
 
 
-def dispersion_of(path: Path, names: Sequence[str] = ()) -> Dispersion:
-    """Return the pooled dispersion of a history file, or of the named records of it.
+def dispersion_of(path: Path, names: Sequence[str], metric: Counted) -> Dispersion:
+    """Return a metric's pooled dispersion of a history file, or of the named records of it.
 
     Raises:
         InputError: the file can't be read, is malformed, has no such record, mixes hosts or
@@ -322,12 +353,12 @@ def dispersion_of(path: Path, names: Sequence[str] = ()) -> Dispersion:
             next_step="name the records of one of them with --record",
         )
     for host_class, workload in kinds:
-        found = pool(records, host_class=host_class, workload_sha256=workload)
+        found = pool(records, host_class=host_class, workload_sha256=workload, metric=metric)
         if found is not None:
             return found
     raise InputError(
         f"`--history` {path} tells nothing about dispersion",
-        why="it needs a record of two runs or more with some bad sessions",
+        why=f"it needs a record of two runs or more with some bad sessions by {metric}",
         next_step="collect more with `fleetctl aa`",
     )
 

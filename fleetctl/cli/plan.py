@@ -14,7 +14,7 @@ from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, 
 from fleetctl.cli.search import plan_search
 
 Baseline = Annotated[
-    str, typer.Option("--baseline", help="Expected corruption rate of the control, for the power.")
+    str, typer.Option("--baseline", help="Expected share of bad sessions in the control.")
 ]
 
 Minutes = Annotated[
@@ -68,20 +68,23 @@ def _plan_experiment(
     from fleetctl.report import power as power_report
     from fleetctl.store.history import History
     from fleetctl.workflow.as_found import warnings_of
-    from fleetctl.workflow.experiment import read
+    from fleetctl.workflow.deciding import undecidable
+    from fleetctl.workflow.experiment import deal, read
     from fleetctl.workflow.fleet_run import plan_all
     from fleetctl.workflow.outlook import power_of
     from fleetctl.workflow.plan_text import render
     from fleetctl.workflow.reach import reached
-    from fleetctl.workflow.site import sites_of
+    from fleetctl.workflow.site import named_sites, sites_of
 
     console = Console()
     asked = read(spec)
     fleet = the_inventory(inventory, console)
     classes = {fleet.hosts[name].host_class for name in fleet.select(asked.job.target)}
     power = power_of(asked.experiment, classes, expected, History(runs), minutes)
+    dealt = deal([site.name for site in named_sites(fleet, asked.job.target)], asked)
+    never = undecidable(asked.experiment, dealt, power.assumed.history)
     if not as_json:  # before any host is asked
-        print_lines(power_report.brief(power))
+        print_lines([*power_report.brief(power), *(f"warning: {line}" for line in never)])
     with (
         edges(runs, console) as outside,
         reached(outside, fleet, asked.job.target) as hosts,
@@ -91,7 +94,7 @@ def _plan_experiment(
     if as_json:
         sites = [found.to_json() for found in plans]
         power_json = power_report.as_json(power)
-        print_json({"sites": sites, "power": power_json, "warnings": warnings})
+        print_json({"sites": sites, "power": power_json, "warnings": [*never, *warnings]})
     else:
         told = [f"warning: {line}" for line in warnings]
         print_lines([*(["", *told] if told else []), *render(plans)])

@@ -26,7 +26,8 @@ def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None
     """List the runs, oldest first.
 
     A line has the run's id, its state, its kind (experiment, matrix, bisect, minimize, aa, repro),
-    the verdict where there is one, and the name.
+    the verdict where there is one, and the name, with `(failures)` where these are counted instead
+    of corrupted sessions.
 
     A run is `finished`, `going on` in another process of this machine, `damaged`, `not begun` (it
     ended before it changed any host, as one does that is refused; `fleetctl results show RUN` says
@@ -46,6 +47,7 @@ def list_results(runs: RunsPath = DEFAULT_RUNS, as_json: AsJson = False) -> None
     width = max((len(row["run"]) for row in rows), default=0)
     print_lines(
         f"{r['run']:<{width}} {r['state']:<10} {r['kind']:<10} {r['verdict']:<12} {r['name']}"
+        f"{' (failures)' if r['metric'] == 'failures' else ''}"
         for r in rows
     )
 
@@ -121,18 +123,21 @@ def _row_or_damage(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
             "state": "damaged",
             "kind": "",
             "verdict": "",
+            "metric": "",
             "name": error.what,
         }
 
 
 def _row(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     head = run.head()
-    verdict = run.read_table("report.json").get("verdict", "") if run.has("report.json") else ""
+    report = run.read_table("report.json") if run.has("report.json") else {}
+    verdict, metric = report.get("verdict", ""), report.get("metric", "")
     return {
         "run": run.run_id,
         "state": _state(run, locked),
         "kind": str(head.get("kind", "")),
         "verdict": str(verdict),
+        "metric": str(metric),
         "name": str(head.get("name", "")),
     }
 

@@ -148,7 +148,7 @@ def aa(
     # with the statistics, which take their time: the hosts are back
     from fleetctl.workflow.judgement import matching_dispersion
 
-    found = matching_dispersion(history, measured.facts)
+    found = matching_dispersion(history, measured.facts, asked.experiment.verdict.metric)
     notes = notes_of(measured.folder)
     if as_json:
         told = {"dispersion": found and dataclasses.asdict(found), "notes": notes}
@@ -156,7 +156,7 @@ def aa(
         return
     print_lines(f"{fact.trial}: {fact.line}" for fact in measured.facts)
     if found is None:
-        print_lines(["dispersion: nothing can be said, every run was all clean or all corrupt"])
+        print_lines(["dispersion: nothing can be said, every run was all clean or all bad"])
     else:
         names = ", ".join(found.records)
         print_lines([f"dispersion {found.phi:.2f} on {found.df} degrees of freedom, from {names}"])

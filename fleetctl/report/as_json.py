@@ -41,6 +41,7 @@ def judgement_json(judgement: Judgement) -> dict[str, Any]:
     return {
         "verdict": str(judgement.word),
         "reason": judgement.reason,
+        "metric": judgement.design.metric,
         "flags": [str(flag) for flag in judgement.flags],
         "elimination_refuted": "elimination_refuted" in judgement.flags,
         "control": _arm(judgement.control),

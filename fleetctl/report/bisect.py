@@ -11,11 +11,13 @@ from fleetctl.analysis.bisection import Belief
 from fleetctl.analysis.bisection_search import BisectDesign, End, Ending, PointRate
 from fleetctl.analysis.judgement import Judgement, Word
 from fleetctl.errors import ExitCode
+from fleetctl.report.metrics import WORDS, about_metric
 from fleetctl.report.numbers import count, percent, percents, probability, ratio
 from fleetctl.report.sentences import headline as verdict_headline
 from fleetctl.report.sentences import what_next, why
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, section, wrapped
+from fleetctl.spec.metric import Metric
 
 SCHEMA = "fleetctl.bisect/1"
 CREDIBLE = 0.95
@@ -42,6 +44,7 @@ class BisectReport:
         judgement: of the confirmation; None where there was none.
         skipped: builds that could not be made or did not start, each with its reason.
         as_found: what every build stood on that is not of this search.
+        metric: what is counted.
     """
 
     name: str
@@ -58,6 +61,7 @@ class BisectReport:
     judgement: Judgement | None
     skipped: tuple[tuple[str, str], ...] = ()
     as_found: tuple[str, ...] = ()
+    metric: Metric = "corruption"
 
     def step_labels(self, step: int) -> tuple[str, ...]:
         """Return the changes of one step; several where builds between them were left out."""
@@ -161,7 +165,13 @@ def rates_table(report: BisectReport) -> Table:
         )
         for rate in report.rates
     )
-    header = ("changes", "up to", "runs", "bad", "95% CI if sessions were independent")
+    header = (
+        "changes",
+        "up to",
+        "runs",
+        WORDS[report.metric].bad,
+        "95% CI if sessions were independent",
+    )
     return Table("Measured builds", header, rows)
 
 
@@ -227,6 +237,7 @@ def _after_no_change(report: BisectReport) -> str:
 def render(report: BisectReport) -> str:
     """Return the bisection as plain text; ends with a line feed."""
     about = [f"hypothesis: {report.hypothesis}"] if report.hypothesis else []
+    about += [line for told in about_metric(report.metric) for line in wrapped(told)]
     head = [f"{report.name} {report.run_id}".rstrip(), *about, ""]
     sections = [
         [*head, *wrapped(headline(report))],
@@ -250,6 +261,7 @@ def as_json(report: BisectReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": report.run_id,
         "name": report.name,
+        "metric": report.metric,
         "verdict": _verdict(report),
         "sentence": headline(report),
         "culprit": [] if culprit is None else list(report.step_labels(culprit)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fleetctl.report.document import Report
+from fleetctl.report.metrics import about_metric
 from fleetctl.report.sentences import beside, changes, headline, what_next, why
 from fleetctl.report.tables import (
     Table,
@@ -30,7 +31,13 @@ def render(report: Report) -> str:
     parts = [
         f"# {escaped(report.name) or 'Verdict'}",
         f"**{escaped(headline(judgement))}**",
-        bulleted([*about, *changes(report.differences)]),
+        bulleted(
+            [
+                *about,
+                *changes(report.differences),
+                *about_metric(judgement.design.metric),
+            ]
+        ),
         bulleted(beside(judgement)),
         *(_section(table) for table in tables if table is not None),
         _headed("Why", why(judgement)),

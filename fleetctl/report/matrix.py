@@ -12,6 +12,7 @@ from fleetctl.report.markdown import bulleted, escaped, pipes
 from fleetctl.report.matrix_heat import heat_table
 from fleetctl.report.matrix_next import explanation, next_steps
 from fleetctl.report.matrix_words import MatrixReport, headline, is_firm, sentence
+from fleetctl.report.metrics import WORDS, about_metric
 from fleetctl.report.numbers import UNKNOWN, count, percents, ratio
 from fleetctl.report.sentences import history_used
 from fleetctl.report.tables import Table
@@ -25,7 +26,13 @@ SCHEMA = "fleetctl.matrix/1"
 def cells_table(report: MatrixReport) -> Table:
     """Return every cell with its rate; the interval takes sessions as independent."""
     names = tuple(factor.name for factor in report.factors)
-    header = (*names, "host", "runs", "bad", "95% CI if sessions were independent")
+    header = (
+        *names,
+        "host",
+        "runs",
+        WORDS[report.metric].bad,
+        "95% CI if sessions were independent",
+    )
     rows = tuple(
         (
             *(cell.levels[name] for name in names),
@@ -49,7 +56,8 @@ def about(report: MatrixReport) -> list[str]:
         reused = f", {report.reused} of them reused" if report.reused else ""
         lines.append(f"{made} of {count(report.planned, 'run')} count{reused}")
     if report.explained is not None:
-        lines.append(explanation(report.explained))
+        lines.append(explanation(report.explained, WORDS[report.metric].bad))
+    lines += about_metric(report.metric)
     return lines
 
 
@@ -93,9 +101,9 @@ def method(report: MatrixReport) -> list[str]:
         else unknown
     )
     return [
-        "fewer than 10 bad sessions: exact tables, stratified by the other factors and the "
-        f"{effects.blocked_by}, {spread}, {looked}; Cochran-Mantel-Haenszel beside them takes "
-        "sessions as independent; no interaction is tested with so few",
+        f"fewer than 10 {WORDS[report.metric].bad} sessions: exact tables, stratified by the other"
+        f" factors and the {effects.blocked_by}, {spread}, {looked}; Cochran-Mantel-Haenszel beside"
+        " them takes sessions as independent; no interaction is tested with so few",
         *lent,
     ]
 
@@ -149,6 +157,7 @@ def as_json(report: MatrixReport) -> dict[str, Any]:
         "name": report.name,
         "run": report.run_id,
         "sentence": headline(report),
+        "metric": report.metric,
         "about": about(report),
         "factors": [asdict(factor) for factor in report.factors],
         "cells": [

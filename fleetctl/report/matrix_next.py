@@ -14,14 +14,14 @@ from fleetctl.report.numbers import count, p_value, percent
 MOST_SESSIONS = 1_000_000
 
 
-def explanation(found: Conjunction) -> str:
-    """Return which combination of levels tells where sessions are bad."""
+def explanation(found: Conjunction, bad: str) -> str:
+    """Return which combination of levels tells where sessions are bad, as `bad` calls them."""
     where = " with ".join(f"{factor}={level}" for factor, level in found.levels)
     several = len(found.levels) > 1
     told = f"{' x '.join(factor for factor, _ in found.levels)} explains it: {where}"
     return (
         f"{told} has {percent(found.inside_rate)}, everything else "
-        f"{percent(found.outside_rate)}; {percent(found.bad_share)} of the bad sessions are there"
+        f"{percent(found.outside_rate)}; {percent(found.bad_share)} of the {bad} sessions are there"
         + (" (a description of these data: confirm it)" if several else "")
     )
 

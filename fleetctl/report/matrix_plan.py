@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetctl.analysis.matrix_power import EffectPower
 from fleetctl.analysis.power import Assumed
+from fleetctl.report.metrics import about_metric
 from fleetctl.report.numbers import count, percent
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, headed, section, wrapped
@@ -189,7 +190,7 @@ def render(plan: MatrixPlan) -> str:
     )
     sections = [
         [plan.name, "", *wrapped(headline(plan))],
-        bullets([*reuse, *absent, *plan.notes]),
+        bullets([*reuse, *absent, *about_metric(plan.assumed.metric), *plan.notes]),
         section(cells_table(plan)),
         headed("Fraction", bullets(fraction_lines(plan))),
         section(power_table(plan)),

@@ -11,6 +11,7 @@ from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import Effect, Factor, MatrixCell, MatrixEffects
 from fleetctl.analysis.matrix_screen import Screened
 from fleetctl.report.numbers import p_value, percent
+from fleetctl.spec.metric import Metric
 
 ALPHA = 0.05
 
@@ -36,6 +37,7 @@ class MatrixReport:
         screened: interactions that nobody declared and that may be there.
         history: A/A runs that lent the tests their dispersion; None without.
         notes: what else the reader has to know.
+        metric: what is counted.
     """
 
     name: str
@@ -54,6 +56,7 @@ class MatrixReport:
     screened: tuple[Screened, ...] = ()
     history: Dispersion | None = None
     notes: tuple[str, ...] = ()
+    metric: Metric = "corruption"
 
 
 def headline(report: MatrixReport) -> str:

@@ -14,9 +14,11 @@ from fleetctl.analysis.minimization import (
 )
 from fleetctl.analysis.rates import clopper_pearson
 from fleetctl.errors import ExitCode
+from fleetctl.report.metrics import WORDS, about_metric
 from fleetctl.report.numbers import count, percent, percents, ratio
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, section, wrapped
+from fleetctl.spec.metric import Metric
 
 SCHEMA = "fleetctl.minimize/1"
 
@@ -32,6 +34,7 @@ class MinimizeReport:
         runs: of everything together.
         skipped: builds that could not be made or did not start, each with its reason.
         as_found: what every build stood on that is not of this search.
+        metric: what is counted.
     """
 
     name: str
@@ -44,6 +47,7 @@ class MinimizeReport:
     runs: int
     skipped: tuple[tuple[str, str], ...] = ()
     as_found: tuple[str, ...] = ()
+    metric: Metric = "corruption"
 
     def names(self, subset: Subset) -> tuple[str, ...]:
         """Return changes by their labels, in order."""
@@ -162,13 +166,14 @@ def builds_table(report: MinimizeReport) -> Table:
         (name, str(runs), ratio(bad, sessions), percents(clopper_pearson(bad, sessions)))
         for name, runs, bad, sessions in report.builds
     )
-    header = ("build", "runs", "bad", "95% CI if sessions were independent")
+    header = ("build", "runs", WORDS[report.metric].bad, "95% CI if sessions were independent")
     return Table("Measured builds", header, rows)
 
 
 def render(report: MinimizeReport) -> str:
     """Return the minimisation as plain text; ends with a line feed."""
     about = [f"hypothesis: {report.hypothesis}"] if report.hypothesis else []
+    about += [line for told in about_metric(report.metric) for line in wrapped(told)]
     head = [f"{report.name} {report.run_id}".rstrip(), *about, ""]
     sections = [
         [*head, *wrapped(headline(report))],
@@ -186,6 +191,7 @@ def as_json(report: MinimizeReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": report.run_id,
         "name": report.name,
+        "metric": report.metric,
         "verdict": str(found.ending),
         "sentence": headline(report),
         "minimal": list(report.names(found.subset)),

@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.power import MOST_RUNS, PowerTable
+from fleetctl.report.metrics import about_metric
 from fleetctl.report.numbers import count, host_time, percent
 from fleetctl.report.tables import Table
 from fleetctl.report.terminal import bullets, section, wrapped
@@ -46,7 +47,7 @@ def details(table: PowerTable) -> list[str]:
         f"correlation inside runs {assumed.rho:g} (design effect {assumed.design_effect:.2f},"
         f" {source}), two-sided level {assumed.alpha:g}"
     )
-    return told
+    return [*told, *about_metric(assumed.metric)]
 
 
 def runs_table(table: PowerTable) -> Table:
@@ -86,6 +87,7 @@ def brief(table: PowerTable) -> list[str]:
     return [
         *wrapped(f"{headline(table)}{takes}"),
         *wrapped(f"Runs per arm for {wanted} power from {base}: {needs}.{known}"),
+        *(line for told in about_metric(table.assumed.metric) for line in wrapped(told)),
         f"`fleetctl power --baseline {base}` shows other designs.",
     ]
 

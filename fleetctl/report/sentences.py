@@ -19,6 +19,7 @@ from fleetctl.analysis.judgement import (
     Word,
 )
 from fleetctl.report.labels import FAILURES, LABELS, REMEDIES
+from fleetctl.report.metrics import WORDS, Words
 from fleetctl.report.numbers import count, level_text, p_beside, percent, points_interval
 
 # of the treatment's rate; the comparison's table shows the same numbers
@@ -58,14 +59,14 @@ def _by_how_much(judgement: Judgement) -> str:
 
 
 def _reduced(judgement: Judgement, numbers: Numbers) -> str:
-    still = _how_far_from_gone(judgement.treatment, numbers.elimination)
+    still = _how_far_from_gone(judgement.treatment, numbers.elimination, words_of(judgement))
     return f"{_moved(judgement, numbers)}; {still}"
 
 
 def _gone(judgement: Judgement, _: Numbers) -> str:
     own = judgement.treatment
     return (
-        f"at most {percent(own.upper95)} of sessions are bad"
+        f"at most {percent(own.upper95)} of sessions {words_of(judgement).are_bad}"
         f" ({ONE_SIDED}; {own.counts.bad}/{own.counts.sessions} in {units(own)});"
         f" the control has {percent(judgement.control.rate)}"
     )
@@ -73,13 +74,19 @@ def _gone(judgement: Judgement, _: Numbers) -> str:
 
 def _moved(judgement: Judgement, numbers: Numbers) -> str:
     change = points_interval(numbers.comparison.ci95)
-    return f"{from_to(judgement)} of sessions are bad (95% CI of the change {change})"
+    told = f"{from_to(judgement)} of sessions {words_of(judgement).are_bad}"
+    return f"{told} (95% CI of the change {change})"
 
 
-def _how_far_from_gone(own: ArmEstimate, elimination: Elimination) -> str:
+def words_of(judgement: Judgement) -> Words:
+    """Return how the sessions are called that this judgement counts."""
+    return WORDS[judgement.design.metric]
+
+
+def _how_far_from_gone(own: ArmEstimate, elimination: Elimination, words: Words) -> str:
     target = percent(elimination.target)
     if elimination.refuted:
-        return f"not gone: at least {percent(own.lower95)} are still bad ({ONE_SIDED})"
+        return f"not gone: at least {percent(own.lower95)} {words.are_still} ({ONE_SIDED})"
     if own.counts.bad:
         return f"not shown to be below {target} (at most {percent(own.upper95)}, {ONE_SIDED})"
     if own.upper95 <= elimination.target:
@@ -88,7 +95,7 @@ def _how_far_from_gone(own: ArmEstimate, elimination: Elimination) -> str:
             f" whole; {clean_left(elimination)} would tell"
         )
     return (
-        f"not shown to be below {target}: 0 bad says at most {percent(own.upper95)}"
+        f"not shown to be below {target}: 0 {words.bad} says at most {percent(own.upper95)}"
         f" ({ONE_SIDED}), {clean_left(elimination)} are still needed"
     )
 
@@ -126,7 +133,8 @@ def _undecided(judgement: Judgement, numbers: Numbers) -> str:
     told = f"not decided whether {from_to(judgement)} is an effect or chance"
     if numbers.elimination.refuted:
         still = percent(judgement.treatment.lower95)
-        told += f"; elimination is refuted (at least {still} are still bad, {ONE_SIDED})"
+        are_still = words_of(judgement).are_still
+        told += f"; elimination is refuted (at least {still} {are_still}, {ONE_SIDED})"
     return f"{told}{_more_exposed(judgement)}; {more_runs(numbers)}"
 
 

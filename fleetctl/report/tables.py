@@ -23,6 +23,8 @@ from fleetctl.report.numbers import (
     probability,
     ratio,
 )
+from fleetctl.report.sentences import words_of
+from fleetctl.trial.people import HEADS
 
 
 class Table(NamedTuple):
@@ -46,7 +48,8 @@ def rates_table(report: Report) -> Table:
     if judgement.numbers is not None and judgement.numbers.comparison.df:
         comparison = judgement.numbers.comparison
         spread = f"dispersion {comparison.phi:.2f} on {comparison.df} df"
-    header = ("arm", "runs", "bad", f"95% CI, {spread}", "95% CI if sessions were independent")
+    bad = words_of(judgement).bad
+    header = ("arm", "runs", bad, f"95% CI, {spread}", "95% CI if sessions were independent")
     arms = (judgement.control, judgement.treatment)
     return Table("Rates", header, tuple(_rate_row(arm) for arm in arms))
 
@@ -117,15 +120,22 @@ def _reading_rows(numbers: Numbers) -> list[tuple[str, str]]:
 def trials_table(report: Report) -> Table:
     """Return every trial with the line people know and where its transcripts lie."""
     rows = tuple(
-        (str(number), line.arm, outcome(line), line.run.trial, "; ".join(line.invalid_because))
+        (
+            str(number),
+            line.arm,
+            outcome(line, report),
+            line.run.trial,
+            "; ".join(line.invalid_because),
+        )
         for number, line in enumerate(report.trials, start=1)
     )
     return Table("Trials", ("", "arm", "outcome", "transcripts", "not usable because"), rows)
 
 
-def outcome(line: TrialLine) -> str:
+def outcome(line: TrialLine, report: Report) -> str:
     """Return the line people know."""
-    return line.line or f"CORRUPTION sessions: {ratio(line.run.bad, line.run.sessions)}"
+    head = HEADS[report.judgement.design.metric]
+    return line.line or f"{head} sessions: {ratio(line.run.bad, line.run.sessions)}"
 
 
 def classes_table(report: Report) -> Table | None:

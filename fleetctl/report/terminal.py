@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 
 from fleetctl.report.document import Report, TrialLine
+from fleetctl.report.metrics import about_metric
 from fleetctl.report.sentences import beside, changes, headline, what_next, why
 from fleetctl.report.tables import (
     Table,
@@ -37,7 +38,7 @@ def render(report: Report) -> str:
         bullets(beside(judgement)),
         section(rates_table(report)),
         *(section(table) for table in [comparison_table(report)] if table),
-        headed("Trials", [line for n, trial in numbered for line in _trial(n, trial)]),
+        headed("Trials", [line for n, trial in numbered for line in _trial(n, trial, report)]),
         *(section(table) for table in [classes_table(report)] if table),
         headed("Why", bullets(why(judgement))),
         headed("Next", bullets(what_next(judgement))),
@@ -58,12 +59,13 @@ def _about(report: Report) -> list[str]:
     if report.hypothesis:
         lines.append(f"hypothesis: {report.hypothesis}")
     lines += changes(report.differences)
+    lines += about_metric(report.judgement.design.metric)
     return [part for line in lines for part in wrapped(line, "  ")]
 
 
-def _trial(number: int, trial: TrialLine) -> list[str]:
+def _trial(number: int, trial: TrialLine, report: Report) -> list[str]:
     """Return one trial; the line people know stays in one piece, so that it can be searched."""
-    lead, told = f"{number:>2}  {trial.arm:<9}  ", outcome(trial)
+    lead, told = f"{number:>2}  {trial.arm:<9}  ", outcome(trial, report)
     if not trial.run.trial:
         return [lead + told]
     void = f"not usable because {'; '.join(trial.invalid_because)}" if trial.invalid_because else ""

@@ -17,6 +17,7 @@ from fleetctl.spec.experiment import (
 )
 from fleetctl.spec.flags import Flags, checked_flags
 from fleetctl.spec.limits import MOST_SEED
+from fleetctl.spec.metric import Metric
 from fleetctl.spec.quantities import Lease, Share
 from fleetctl.spec.ready import Ready
 from fleetctl.spec.value import Value
@@ -158,6 +159,7 @@ class MinimizeSpec(Value):
         smallest_effect: a smaller difference counts as no effect.
         good_rate: the lower of both ends' rates, where it was measured before.
         bad_rate: the higher one, likewise.
+        metric: what counts as bad, `corruption` or `failures`, as under [verdict] of an experiment.
     """
 
     error: Share = 0.05
@@ -168,6 +170,7 @@ class MinimizeSpec(Value):
     smallest_effect: Share = 0.05
     good_rate: Share | None = None
     bad_rate: Share | None = None
+    metric: Metric = "corruption"
 
     @model_validator(mode="after")
     def _can_be(self) -> MinimizeSpec:
@@ -224,6 +227,11 @@ class Bisect(Value):
     _distinct = field_validator("change")(checked_names)
     _reached = field_validator("workload")(checked_workload)
 
+    @property
+    def metric(self) -> Metric:
+        """What makes a session bad."""
+        return self.verdict.metric
+
     @model_validator(mode="after")
     def _one_list(self) -> Bisect:
         if bool(self.change) == (self.commits is not None):
@@ -260,3 +268,8 @@ class Minimize(Value):
 
     _distinct = field_validator("change")(checked_names)
     _reached = field_validator("workload")(checked_workload)
+
+    @property
+    def metric(self) -> Metric:
+        """What makes a session bad."""
+        return self.minimize.metric

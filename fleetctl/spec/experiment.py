@@ -15,6 +15,7 @@ from pydantic import (
 
 from fleetctl.spec.flags import Flags, checked_flag_name, checked_flags
 from fleetctl.spec.limits import MOST_SEED, MOST_TOKENS
+from fleetctl.spec.metric import Metric
 from fleetctl.spec.quantities import (
     Duration,
     Lease,
@@ -97,18 +98,29 @@ class History(Value):
     """A control that was measured on another day.
 
     Attributes:
-        corrupted: corrupted sessions of that day.
+        corrupted: corrupted sessions of that day, for metric = "corruption"; or
+        failed: failed ones, for metric = "failures".
         sessions: all sessions of that day.
     """
 
-    corrupted: int = Field(ge=0)
+    corrupted: int | None = Field(default=None, ge=0)
+    failed: int | None = Field(default=None, ge=0)
     sessions: int = Field(gt=0, le=_MAX_SESSIONS)
 
     @model_validator(mode="after")
     def _at_most_all(self) -> History:
-        if self.corrupted > self.sessions:
-            raise ValueError("`corrupted` can't exceed `sessions`")
+        for name, bad in (("corrupted", self.corrupted), ("failed", self.failed)):
+            if bad is not None and bad > self.sessions:
+                raise ValueError(f"`{name}` can't exceed `sessions`")
         return self
+
+    def bad(self, metric: Metric) -> int:
+        """Return the bad sessions of that day; raises ValueError where they were not told."""
+        name = {"corruption": "corrupted", "failures": "failed"}[metric]
+        bad: int | None = getattr(self, name)
+        if bad is None:
+            raise ValueError(f'a control from another day needs `{name}` for metric = "{metric}"')
+        return bad
 
 
 class Control(Value):
@@ -291,14 +303,16 @@ class VerdictSpec(Value):
     """What is judged, against which bounds.
 
     Attributes:
-        metric: `corruption`: the share of corrupted sessions.
+        metric: what counts as bad. `corruption`: sessions of a corrupt class. `failures`: all that
+            did not end as asked (`done`, `maxrounds`): the corrupt ones, and `timeout`, `error`,
+            `no_tool`, `truncated`, `no_answer`.
         expect: the verdict hoped for; the exit code says whether it came true.
         target: "eliminated" means below this share with 95 % confidence.
         margin: "no effect" means closer than this; default half the control's rate.
         alpha: two-sided level of the test.
     """
 
-    metric: Literal["corruption"] = "corruption"
+    metric: Metric = "corruption"
     expect: Verdict | None = None
     target: Share = 0.01
     margin: Share | None = None
@@ -383,6 +397,12 @@ class Experiment(Value):
     _flags = field_validator("env")(checked_flags)
     _once = field_validator("patch")(checked_patches)
     _reached = field_validator("workload")(checked_workload)
+
+    @model_validator(mode="after")
+    def _history_counts_the_same(self) -> Experiment:
+        if self.control.history is not None:
+            self.control.history.bad(self.verdict.metric)
+        return self
 
     @property
     def name(self) -> str:

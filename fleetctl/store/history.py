@@ -10,6 +10,7 @@ from typing import Any
 
 from fleetctl.analysis.history import AaRecord, record_from_json, record_to_json
 from fleetctl.errors import FleetError
+from fleetctl.spec.metric import Metric
 from fleetctl.store.atomic import append_line, store_errors
 
 AA_FILE = "aa.jsonl"
@@ -32,18 +33,22 @@ class History:
         found = (_aa_record(line) for line in self._lines(AA_FILE))
         return tuple({record.name: record for record in found if record is not None}.values())
 
-    def add_observer(self, name: str, verdict: str, run_id: str) -> None:
-        """Remember what an observer's own trial said."""
-        self._append(_OBSERVERS, {"observer": name, "verdict": verdict, "run": run_id})
+    def add_observer(
+        self, name: str, verdict: str, run_id: str, metric: Metric = "corruption"
+    ) -> None:
+        """Remember what an observer's own trial said of the rate that a metric counts."""
+        said = {"observer": name, "verdict": verdict, "run": run_id, "metric": metric}
+        self._append(_OBSERVERS, said)
 
     def perturbing_observers(self) -> tuple[str, ...]:
-        """Return observers whose own last firm trial says that they move the rate."""
-        last: dict[str, str] = {}
+        """Return observers whose own last firm trial says that they move a rate, of any metric."""
+        last: dict[tuple[str, str], str] = {}
         for line in self._lines(_OBSERVERS):
             observer, verdict = line.get("observer"), line.get("verdict")
             if isinstance(observer, str) and verdict in _FIRM:
-                last[observer] = str(verdict)
-        return tuple(name for name, verdict in last.items() if verdict != "no_effect")
+                last[observer, str(line.get("metric", "corruption"))] = str(verdict)
+        moving = (name for (name, _), verdict in last.items() if verdict != "no_effect")
+        return tuple(dict.fromkeys(moving))
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         with store_errors(self.root):

@@ -24,7 +24,8 @@ from typing import Any
 from fleetctl.errors import InputError
 from fleetctl.trial.classes import OutcomeClass, load_classes
 from fleetctl.trial.exposure import Exposure
-from fleetctl.trial.people import FINE, PeoplesLine, parse_peoples_line
+from fleetctl.trial.metric import FINE
+from fleetctl.trial.people import PeoplesLine, parse_peoples_line
 from fleetctl.trial.summary import CommandRun, TrialResult, all_counts
 
 _LINE_NAMES = {"ok-ish": OutcomeClass.DONE, "ok": OutcomeClass.DONE}
@@ -173,7 +174,7 @@ def _from_line(line: PeoplesLine) -> TrialResult:
     infra = tally.get(OutcomeClass.INFRA, 0)
     sums_without_infra = sum(tally.values()) - infra == line.sessions
     total = line.sessions + infra if sums_without_infra else line.sessions
-    return _result(total, tally, line.corrupted)
+    return replace(_result(total, tally, line.corrupted), by_class=bool(line.parts))
 
 
 def _result(sessions: int, tally: Mapping[OutcomeClass, int], corrupted: int | None) -> TrialResult:

@@ -1,4 +1,7 @@
-"""The line people know: `CORRUPTION sessions: 2/40 = 5%  (leak=2 no_tool=0 error=0 ok-ish…=38)`."""
+"""The line people know: `CORRUPTION sessions: 2/40 = 5%  (leak=2 no_tool=0 error=0 ok-ish…=38)`.
+
+Where failures are counted it begins with `FAILED sessions:`.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from fleetctl.spec.metric import Metric
 from fleetctl.trial.classes import OutcomeClass
+from fleetctl.trial.metric import FINE
 
 _ALWAYS = (OutcomeClass.LEAK, OutcomeClass.NO_TOOL, OutcomeClass.ERROR)
-FINE = (OutcomeClass.DONE, OutcomeClass.MAXROUNDS)
 NOT_AS_ASKED = (OutcomeClass.NO_TOOL, OutcomeClass.NO_ANSWER)  # which a model may do by itself
 _LINE = re.compile(
     r"CORRUPTION sessions:\s*(?P<bad>\d+)\s*/\s*(?P<of>\d+)(?:\s*=\s*(?:[\d.]+\s*%|n/a))?"
     r"(?:\s*\((?P<parts>[^)]*)\))?(?:\s+infra=(?P<infra>\d+))?"
 )
+HEADS: Mapping[Metric, str] = {"corruption": "CORRUPTION", "failures": "FAILED"}
 _PART = re.compile(r"(?P<name>[\w-]+)(?:\[[^\]]*\])?=(?P<count>\d+)")
 
 
@@ -34,12 +39,20 @@ class PeoplesLine:
     parts: Mapping[str, int]
 
 
-def peoples_line(corrupted: int, counted: int, counts: Mapping[OutcomeClass, int]) -> str:
+def peoples_line(
+    bad: int, counted: int, counts: Mapping[OutcomeClass, int], metric: Metric = "corruption"
+) -> str:
     """Return the line; classes beyond the four familiar ones appear when they occurred.
 
     The counts in brackets, without infra, add up to the sessions that count.
+
+    Args:
+        bad: sessions that the metric counts as bad.
+        counted: sessions that count.
+        counts: every class.
+        metric: what is counted: the first word says it.
     """
-    share = _share(corrupted, counted)
+    share = _share(bad, counted)
     known = {*_ALWAYS, *FINE, OutcomeClass.INFRA}
     more = [outcome for outcome in OutcomeClass if outcome not in known and counts.get(outcome)]
     named = " ".join(f"{outcome}={counts.get(outcome, 0)}" for outcome in (*_ALWAYS, *more))
@@ -47,16 +60,16 @@ def peoples_line(corrupted: int, counted: int, counts: Mapping[OutcomeClass, int
     infra = counts.get(OutcomeClass.INFRA, 0)
     beside = f"  infra={infra} (not counted)" if infra else ""
     return (
-        f"CORRUPTION sessions: {corrupted}/{counted} = {share}"
+        f"{HEADS[metric]} sessions: {bad}/{counted} = {share}"
         f"  ({named} ok-ish[done/maxrounds]={fine}){beside}"
     )
 
 
-def _share(corrupted: int, counted: int) -> str:
+def _share(bad: int, counted: int) -> str:
     """Return the share in percent; a few of many are never 0 %, and not quite all never 100 %."""
     if not counted:
         return "n/a"
-    exact = Decimal(100 * corrupted) / Decimal(counted)
+    exact = Decimal(100 * bad) / Decimal(counted)
     near = min(exact, 100 - exact)
     places = max(1, 1 - near.adjusted()) if 0 < near < 1 else 1
     text = f"{exact:.{places}f}"

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fleetctl.spec.metric import Metric
 from fleetctl.trial.classes import OutcomeClass, classifier_version, load_classes
 from fleetctl.trial.exposure import Exposure, RoundStats, exposure_of
 from fleetctl.trial.flags import Finding
+from fleetctl.trial.metric import bad_sessions
 from fleetctl.trial.outcome import SessionOutcome
 from fleetctl.trial.people import peoples_line
 
@@ -89,6 +91,7 @@ class TrialResult:
         invalid_because: why the trial may not be used; empty when it may.
         classifier: version of the classifier, or `reported`.
         command: how the user's program ended, where there was one.
+        by_class: whether the classes are known; a program may tell the corrupted sessions alone.
     """
 
     kind: str
@@ -103,6 +106,7 @@ class TrialResult:
     invalid_because: tuple[str, ...] = ()
     classifier: str = ""
     command: CommandRun | None = None
+    by_class: bool = True
 
     @property
     def is_valid(self) -> bool:
@@ -114,9 +118,17 @@ class TrialResult:
         """The counts by class."""
         return dict(self.counts)
 
-    def line(self) -> str:
-        """Return the line people know."""
-        return peoples_line(self.corrupted, self.counted, self.count_of)
+    def bad(self, metric: Metric) -> int | None:
+        """Return the sessions that a metric counts as bad; None where nobody knows them."""
+        known = {str(outcome): n for outcome, n in self.counts} if self.by_class else {}
+        return bad_sessions(metric, corrupted=self.corrupted, counted=self.counted, counts=known)
+
+    def line(self, metric: Metric = "corruption") -> str:
+        """Return the line people know; of corruption where the metric's count is not known."""
+        bad = self.bad(metric)
+        if bad is None:
+            return self.line()
+        return peoples_line(bad, self.counted, self.count_of, metric)
 
     def finer_line(self) -> str:
         """Return every class with its count, in the order of judgement."""
@@ -246,6 +258,7 @@ def result_from_json(value: Mapping[str, Any]) -> TrialResult:
         invalid_because=tuple(value["invalid_because"]),
         classifier=value["classifier"],
         command=CommandRun(**{**command, "argv": tuple(command["argv"])}) if command else None,
+        by_class=value.get("by_class", True),
     )
 
 

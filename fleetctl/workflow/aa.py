@@ -9,7 +9,7 @@ from fleetctl.analysis.history import AaRecord
 from fleetctl.spec.inventory import Inventory
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.experiment import Asked
-from fleetctl.workflow.facts import arm_counts, minutes_per_run, undisturbed
+from fleetctl.workflow.facts import aa_record
 from fleetctl.workflow.fleet_run import Measured, begin, measure_sites, plan_all
 from fleetctl.workflow.hopeless import check_startable
 from fleetctl.workflow.reach import reached
@@ -41,10 +41,4 @@ def record_of(measured: Measured) -> tuple[AaRecord, ...]:
 
 def _record(measured: Measured, host_class: str, workload_sha256: str) -> AaRecord:
     facts = [fact for fact in measured.facts if fact.host_class == host_class]
-    return AaRecord(
-        f"{measured.folder.run_id}/{host_class}",
-        host_class,
-        workload_sha256,
-        arm_counts(undisturbed(facts), "control"),
-        minutes_per_run(facts),
-    )
+    return aa_record(f"{measured.folder.run_id}/{host_class}", host_class, workload_sha256, facts)

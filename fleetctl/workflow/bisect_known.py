@@ -62,6 +62,7 @@ def _rho(folder: RunFolder, held: HeldSite) -> tuple[float, ...]:
         History(folder.path.parent).aa_records(),
         host_class=held.plan.site.entry.host.host_class,
         workload_sha256=digest_of(workload),
+        metric=held.job.metric,
     )
     return rho_weights(history, workload.sessions)
 

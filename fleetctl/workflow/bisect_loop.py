@@ -24,13 +24,14 @@ from fleetctl.errors import (
 )
 from fleetctl.plan.planner import sha256
 from fleetctl.spec.inventory import Inventory
+from fleetctl.spec.metric import Metric
 from fleetctl.store.campaign import CellRun
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, Asked, SearchLog
 from fleetctl.workflow.bisect_ground import Build, Ground
 from fleetctl.workflow.campaign_site import HeldSite, held_site
 from fleetctl.workflow.edges import Edges
-from fleetctl.workflow.facts import TrialFacts
+from fleetctl.workflow.facts import TrialFacts, not_countable, run_of
 from fleetctl.workflow.hopeless import hopeless, is_hopeless
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.site import NamedSite, check_layout
@@ -166,7 +167,7 @@ class Searching(Generic[S]):
             self.edges.talk.say(f"run {asked.number + 1}: {question.build} ({question.why})")
             result = held.measure(_cell_run(asked, run), self.job)
             facts = TrialFacts.from_json(result.facts)
-            reasons = unusable(facts)
+            reasons = unusable(facts, self.job.metric)
             if not reasons:
                 self.log.answer(Answered(asked, result.trial, result.facts))
                 return
@@ -214,29 +215,23 @@ def _sharing(build: Build, because: str) -> Build:
     return replace(build, arm=replace(build.arm, jit_shared_because=because))
 
 
-def unusable(facts: TrialFacts) -> tuple[str, ...]:
+def unusable(facts: TrialFacts, metric: Metric) -> tuple[str, ...]:
     """Return why a trial says nothing; empty when it counts."""
-    reasons = (*facts.void_because, *facts.disturbances, *facts.unproven, *facts.missed_triggers)
+    reasons = (
+        *facts.void_because,
+        *facts.disturbances,
+        *facts.unproven,
+        *facts.missed_triggers,
+        *not_countable(facts, metric),
+    )
     if not reasons and not facts.counted:
         return ("no session of it counts",)
     return reasons
 
 
-def run_of(facts: TrialFacts) -> Run:
-    """Return the counts of a trial."""
-    return Run(
-        bad=facts.corrupted,
-        sessions=facts.counted,
-        infra=facts.infra,
-        trial=facts.trial,
-        boot=facts.boot,
-        host=facts.host,
-    )
-
-
-def run_of_answer(answered: Answered) -> Run:
+def run_of_answer(answered: Answered, metric: Metric) -> Run:
     """Return the counts of an answer."""
-    return run_of(TrialFacts.from_json(answered.facts))
+    return run_of(TrialFacts.from_json(answered.facts), metric)
 
 
 def _cell_run(asked: Asked, run: int) -> CellRun:

@@ -141,6 +141,7 @@ def search_job(
         lease_s=spec.lease,
         files={path.name: path.read_bytes(), **dict(_sources(contents))},
         flags=tuple(dict.fromkeys(name for content in contents for name in content.flags)),
+        metric=spec.metric,
     )
 
 

@@ -22,6 +22,7 @@ from fleetctl.analysis.verdict import judge
 from fleetctl.report.bisect import BisectReport
 from fleetctl.spec.bisect import Bisect
 from fleetctl.spec.experiment import Experiment
+from fleetctl.spec.metric import Metric
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, SearchLog
@@ -43,11 +44,13 @@ class BisectSearch:
     Attributes:
         labels: of the changes.
         make: makes the build of a point under a name.
+        metric: what is counted.
     """
 
     design: BisectDesign
     labels: tuple[str, ...]
     make: Callable[[int, str], Build]
+    metric: Metric = "corruption"
 
     def next(self, answers: Sequence[Answered], unbuildable: Mapping[Key, str]) -> Question | None:
         """Return the next question, or None at the end."""
@@ -74,7 +77,7 @@ class BisectSearch:
 
     def step(self, answers: Sequence[Answered], points: Sequence[int]) -> Next | End:
         """Return what comes next, counted in measurable points."""
-        return next_step(self.over(points), runs_at(answers, points))
+        return next_step(self.over(points), runs_at(answers, points, self.metric))
 
     def over(self, points: Sequence[int]) -> BisectDesign:
         """Return the design over the measurable points only."""
@@ -85,12 +88,14 @@ class BisectSearch:
         return build_name(self.labels, point)
 
 
-def runs_at(answers: Sequence[Answered], points: Sequence[int]) -> tuple[SearchRun, ...]:
+def runs_at(
+    answers: Sequence[Answered], points: Sequence[int], metric: Metric
+) -> tuple[SearchRun, ...]:
     """Return the answers as runs, their points counted among the measurable ones."""
     return tuple(
         SearchRun(
             points.index(answered.asked.key[0]),
-            run_of_answer(answered),
+            run_of_answer(answered, metric),
             None if answered.asked.confirms is None else points.index(answered.asked.confirms),
         )
         for answered in answers
@@ -117,7 +122,7 @@ def begin(folder: RunFolder, held: HeldSite, asked: AskedBisect) -> BisectSearch
         seed=asked.job.trials.seed,
         worlds=Worlds(rates=rate_priors(spec, known.rho)),
     )
-    return BisectSearch(design, tuple(labels), make)
+    return BisectSearch(design, tuple(labels), make, held.job.metric)
 
 
 def report_and_end(
@@ -132,7 +137,7 @@ def report_bisect(asked: AskedBisect, search: BisectSearch, folder: RunFolder) -
     """Return what the search found, with the confirmation judged by the real judge."""
     log = SearchLog(folder)
     answers, points = log.answers(), search.points(log.unbuildables())
-    runs = runs_at(answers, points)
+    runs = runs_at(answers, points, search.metric)
     end = search.step(answers, points)
     assert isinstance(end, End), "a report is made at the end"  # noqa: S101 - ours to keep
     names: dict[Key, str] = {(k,): search.name(k) for k in range(len(search.labels) + 1)}
@@ -150,6 +155,7 @@ def report_bisect(asked: AskedBisect, search: BisectSearch, folder: RunFolder) -
         confirmation_runs=sum(run.confirms is not None for run in runs),
         judgement=_judgement(asked, answers, points, end, folder),
         skipped=skipped(names, log),
+        metric=search.metric,
         as_found=notes_of(folder),
     )
 
@@ -176,18 +182,18 @@ def _judgement(
         for answered in answers
         if answered.asked.confirms == suspect
     )
-    history = History(folder.path.parent)
+    history, metric = History(folder.path.parent), asked.spec.metric
     experiment = _confirmation(asked.spec)
     guards = guard_facts(
         experiment, facts, given_up_runs=0, perturbing=history.perturbing_observers()
     )
     guards = replace(guards, differences=as_one_change(guards.differences))
     return judge(
-        arm_counts(facts, "control"),
-        arm_counts(facts, "treatment"),
+        arm_counts(facts, "control", metric),
+        arm_counts(facts, "treatment", metric),
         design=design_of(experiment),
         guards=guards,
-        history=matching_dispersion(history, facts),
+        history=matching_dispersion(history, facts, metric),
     )
 
 

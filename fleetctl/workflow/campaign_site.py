@@ -105,7 +105,9 @@ class HeldSite:
         deployed = self._deploy(edges, run.arm)
         name = trial_name(run, self.plan.site.name)
         slot = Slot(run.position, run.cell, run.run, None)
-        measuring = Measuring(job.workload, job.trials.seed, self.folder, self._calibration(job))
+        measuring = Measuring(
+            job.workload, job.trials.seed, self.folder, self._calibration(job), job.metric
+        )
         facts = measure(edges, self.plan.site, deployed, slot, measuring, name)
         self.folder.write_json(f"{name}/facts.json", facts.to_json())
         self._record("trial", trial=name, cell=run.cell, run=run.run, line=facts.line)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fleetctl.analysis.counts import ArmCounts, DrawnBlock, Run
 from fleetctl.analysis.design import Design
 from fleetctl.analysis.effective import Difference, Effective, differences
 from fleetctl.analysis.guards import ArmFacts, Exposure, GuardFacts, OtherFailures
+from fleetctl.analysis.history import AaRecord
 from fleetctl.spec.experiment import Experiment
+from fleetctl.spec.metric import Metric
 from fleetctl.trial.classes import OutcomeClass, load_classes
-from fleetctl.trial.people import FINE
+from fleetctl.trial.metric import FINE, bad_sessions
 
 ARMS = ("control", "treatment")
 # 48 bits tell two files of one experiment apart, and people can read them
@@ -36,8 +38,8 @@ class TrialFacts:
         counted: sessions that say something about the model.
         infra: sessions that don't.
         planned: sessions asked for.
-        counts: every outcome class.
-        line: the line people know.
+        counts: every outcome class; empty where only the corrupted sessions are known.
+        line: the line people know, of what the experiment counts.
         exposure: `concurrency` on average; `tokens`, `rounds`, `in_flight_s` per session; `batch`
             in the server, where it tells.
         lag_p99_ms: of the client's event loop, where it was ours.
@@ -131,6 +133,21 @@ def _started_of(fact: TrialFacts) -> float:
     return fact.started_s
 
 
+def bad_of(fact: TrialFacts, metric: Metric) -> int | None:
+    """Return the sessions of a trial that a metric counts; None where nobody knows them."""
+    return bad_sessions(metric, corrupted=fact.corrupted, counted=fact.counted, counts=fact.counts)
+
+
+def not_countable(fact: TrialFacts, metric: Metric) -> tuple[str, ...]:
+    """Return why a trial can't be counted by a metric; empty where it can."""
+    if bad_of(fact, metric) is not None:
+        return ()
+    return (
+        "the classes of its sessions are not known, or don't add up, so nobody knows how many"
+        ' failed: metric = "corruption" can be judged',
+    )
+
+
 def undisturbed(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
     """Return the trials whose spread says something about the service, and not about an accident.
 
@@ -141,23 +158,51 @@ def undisturbed(facts: Iterable[TrialFacts]) -> tuple[TrialFacts, ...]:
     )
 
 
-def arm_counts(facts: Sequence[TrialFacts], arm: str) -> ArmCounts:
+def run_of(fact: TrialFacts, metric: Metric, position: int | None = None) -> Run:
+    """Return the counts of a trial; no session counts where the metric can't count them.
+
+    Args:
+        fact: the trial.
+        metric: what is bad.
+        position: its place in the order over both arms.
+    """
+    bad = bad_of(fact, metric)
+    return Run(
+        bad=bad or 0,
+        sessions=0 if bad is None else fact.counted,
+        infra=fact.infra,
+        trial=fact.trial,
+        boot=fact.boot,
+        position=position,
+        block=DrawnBlock(fact.block, fact.block_runs) if fact.block else None,
+        host=fact.host,
+    )
+
+
+def arm_counts(facts: Sequence[TrialFacts], arm: str, metric: Metric) -> ArmCounts:
     """Return one arm's runs, each with its place in the order over both arms."""
     runs = [
-        Run(
-            bad=fact.corrupted,
-            sessions=fact.counted,
-            infra=fact.infra,
-            trial=fact.trial,
-            boot=fact.boot,
-            position=position,
-            block=DrawnBlock(fact.block, fact.block_runs) if fact.block else None,
-            host=fact.host,
-        )
+        run_of(fact, metric, position)
         for position, fact in enumerate(in_order(facts))
         if fact.arm == arm
     ]
     return ArmCounts(arm, tuple(runs))
+
+
+def aa_record(
+    name: str, host_class: str, workload_sha256: str, facts: Sequence[TrialFacts]
+) -> AaRecord:
+    """Return what A/A runs teach, whatever arm they are of: by each metric that can count them."""
+    same = [replace(fact, arm="control") for fact in undisturbed(facts)]
+    is_known = all(bad_of(fact, "failures") is not None for fact in same)
+    return AaRecord(
+        name,
+        host_class,
+        workload_sha256,
+        arm_counts(same, "control", "corruption"),
+        minutes_per_run(facts),
+        arm_counts(same, "control", "failures") if is_known else None,
+    )
 
 
 def minutes_per_run(facts: Sequence[TrialFacts]) -> float | None:
@@ -184,6 +229,7 @@ def design_of(experiment: Experiment, *, post_hoc: bool = False) -> Design:
         runs=trials.runs,
         looks=trials.looks,
         post_hoc=post_hoc,
+        metric=verdict.metric,
     )
 
 
@@ -205,10 +251,10 @@ def guard_facts(
         deviation: how the executed order differs from the planned one; see `order_deviation`.
     """
     observers = tuple(observer.name for observer in experiment.observer)
-    ordered = in_order(facts)
+    ordered, metric = in_order(facts), experiment.verdict.metric
     return GuardFacts(
-        control=_arm_facts([fact for fact in ordered if fact.arm == "control"]),
-        treatment=_arm_facts([fact for fact in ordered if fact.arm == "treatment"]),
+        control=_arm_facts([f for f in ordered if f.arm == "control"], metric),
+        treatment=_arm_facts([f for f in ordered if f.arm == "treatment"], metric),
         differences=effective_differences(ordered, observers),
         observers=_on_in_both(experiment, ordered),
         perturbing=tuple(perturbing),
@@ -274,10 +320,12 @@ def _on_in_both(experiment: Experiment, facts: Sequence[TrialFacts]) -> tuple[st
     return tuple(found)
 
 
-def _arm_facts(facts: Sequence[TrialFacts]) -> ArmFacts:
+def _arm_facts(facts: Sequence[TrialFacts], metric: Metric) -> ArmFacts:
     return ArmFacts(
         unproven=_labelled(facts, "unproven"),
-        disturbances=_labelled(facts, "disturbances") + _labelled(facts, "void_because"),
+        disturbances=_labelled(facts, "disturbances")
+        + _labelled(facts, "void_because")
+        + tuple(f"{fact.trial}: {text}" for fact in facts for text in not_countable(fact, metric)),
         missed_triggers=_labelled(facts, "missed_triggers"),
         exposure=Exposure(
             concurrency=_mean(facts, "concurrency"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from fleetctl.spec.arms import Arm, find_beside
 from fleetctl.spec.experiment import Experiment, Trials, Workload
 from fleetctl.spec.matrix import Matrix
+from fleetctl.spec.metric import Metric
 from fleetctl.spec.ready import Ready
 
 
@@ -21,6 +22,7 @@ class Job:
         purpose: what leases say.
         files: the spec and its payload as they were, by path below the run's `spec/`.
         flags: that arms to come may set; every trial looks at them, so that all say the same.
+        metric: what is counted.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Job:
     lease_s: float
     files: Mapping[str, bytes] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    metric: Metric = "corruption"
 
 
 def job_of(
@@ -55,6 +58,7 @@ def job_of(
         ready=spec.ready,
         lease_s=spec.lease,
         files=dict(_files(path, wanted, beside)),
+        metric=spec.verdict.metric,
     )
 
 

@@ -12,6 +12,7 @@ from fleetctl.analysis.judgement import Judgement
 from fleetctl.analysis.verdict import judge
 from fleetctl.spec.experiment import Experiment
 from fleetctl.spec.experiment import History as ControlHistory
+from fleetctl.spec.metric import Metric
 from fleetctl.store.history import History
 from fleetctl.workflow.facts import (
     ARMS,
@@ -48,16 +49,17 @@ def judge_trials(
         perturbing=history.perturbing_observers(),
         deviation=order_deviation(planned, ordered),
     )
-    control = arm_counts(ordered, "control")
+    metric = experiment.verdict.metric
+    control = arm_counts(ordered, "control", metric)
     if experiment.control.history is not None:
-        control = _historical(experiment.control.history)
+        control = _historical(experiment.control.history, metric)
         guards = replace(guards, historical_control=True)
     judgement = judge(
         control,
-        arm_counts(ordered, "treatment"),
+        arm_counts(ordered, "treatment", metric),
         design=design_of(experiment),
         guards=guards,
-        history=matching_dispersion(history, ordered),
+        history=matching_dispersion(history, ordered, metric),
     )
     return judgement, guards
 
@@ -68,15 +70,19 @@ def usable_runs(experiment: Experiment, facts: Sequence[TrialFacts]) -> int:
     return min(sum(fact.arm == arm and fact.counted > 0 for fact in facts) for arm in arms)
 
 
-def matching_dispersion(history: History, facts: Sequence[TrialFacts]) -> Dispersion | None:
+def matching_dispersion(
+    history: History, facts: Sequence[TrialFacts], metric: Metric
+) -> Dispersion | None:
     """Return the dispersion of stored A/A runs of the same host class and workload."""
     classes = {(fact.host_class, fact.workload_sha256) for fact in facts}
     if len(classes) != 1:
         return None
     ((host_class, workload),) = classes
-    return pool(history.aa_records(), host_class=host_class, workload_sha256=workload)
+    return pool(
+        history.aa_records(), host_class=host_class, workload_sha256=workload, metric=metric
+    )
 
 
-def _historical(control: ControlHistory) -> ArmCounts:
-    run = Run(control.corrupted, control.sessions, trial="history")
+def _historical(control: ControlHistory, metric: Metric) -> ArmCounts:
+    run = Run(control.bad(metric), control.sessions, trial="history")
     return ArmCounts("control", (run,))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fleetctl.analysis.counts import Run
 from fleetctl.analysis.guards import GuardFacts
-from fleetctl.analysis.history import AaRecord
 from fleetctl.analysis.judgement import Judgement
 from fleetctl.report.as_json import as_json
 from fleetctl.report.document import Report, TrialLine, build
@@ -16,17 +14,19 @@ from fleetctl.report.markdown import render as render_markdown
 from fleetctl.report.numbers import count
 from fleetctl.report.terminal import render as render_terminal
 from fleetctl.spec.experiment import Experiment
+from fleetctl.spec.metric import Metric
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.experiment import Asked
 from fleetctl.workflow.facts import (
     TrialFacts,
-    arm_counts,
+    aa_record,
     clock_steps,
     effective_differences,
     in_order,
-    minutes_per_run,
+    not_countable,
+    run_of,
     undisturbed,
 )
 from fleetctl.workflow.judgement import judge_trials
@@ -54,7 +54,7 @@ def judge_run(
     judgement, guards = judge_trials(experiment, ordered, history, planned_order(folder))
     report = build(
         judgement,
-        [_line(fact, position) for position, fact in enumerate(ordered)],
+        [_line(fact, experiment.verdict.metric, position) for position, fact in enumerate(ordered)],
         differences=effective_differences(ordered, [o.name for o in experiment.observer]),
         name=experiment.name,
         hypothesis=experiment.experiment.hypothesis,
@@ -125,17 +125,10 @@ def write_report(folder: RunFolder, report: Report, judgement: Judgement) -> Non
     folder.write("report.json", (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def _line(fact: TrialFacts, position: int) -> TrialLine:
-    run = Run(
-        fact.corrupted,
-        fact.counted,
-        infra=fact.infra,
-        trial=fact.trial,
-        boot=fact.boot,
-        position=position,
-        host=fact.host,
-    )
-    return TrialLine(fact.arm, run, fact.line, dict(fact.counts), fact.void_because)
+def _line(fact: TrialFacts, metric: Metric, position: int) -> TrialLine:
+    run = run_of(fact, metric, position)
+    void = (*fact.void_because, *not_countable(fact, metric))
+    return TrialLine(fact.arm, run, fact.line, dict(fact.counts), void)
 
 
 def _remember(
@@ -148,10 +141,10 @@ def _remember(
 ) -> None:
     """Keep what later runs can learn from this one."""
     if guards.sole_observer is not None:
-        history.add_observer(guards.sole_observer, str(judgement.word), folder.run_id)
+        history.add_observer(
+            guards.sole_observer, str(judgement.word), folder.run_id, experiment.verdict.metric
+        )
     sound = undisturbed(facts)
     if guards.differences == () and sound:
-        counts = arm_counts([replace(fact, arm="control") for fact in sound], "control")
         host_class, workload = sound[0].host_class, sound[0].workload_sha256
-        minutes = minutes_per_run(facts)
-        history.add_aa(AaRecord(folder.run_id, host_class, workload, counts, minutes))
+        history.add_aa(aa_record(folder.run_id, host_class, workload, facts))

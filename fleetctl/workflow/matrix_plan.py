@@ -71,7 +71,8 @@ def plan_matrix(
     earlier = earlier_results(edges.runs, asked.matrix.experiment.name, runs)
     if minutes_per_run is not None:
         earlier = replace(earlier, run_s=60 * minutes_per_run)
-    assumed = Assumed(asked.matrix.workload.sessions, alpha=asked.matrix.verdict.alpha)
+    verdict = asked.matrix.verdict
+    assumed = Assumed(asked.matrix.workload.sessions, alpha=verdict.alpha, metric=verdict.metric)
     fraction = asked.fraction
     names = [factor.name for factor in asked.matrix.factor]
     return MatrixPlan(

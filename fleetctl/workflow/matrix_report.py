@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.analysis.conjunction import best_conjunction
-from fleetctl.analysis.counts import ArmCounts
 from fleetctl.analysis.history import Dispersion
 from fleetctl.analysis.matrix_effects import Factor, MatrixCell, MatrixEffects, matrix_effects
 from fleetctl.analysis.matrix_screen import undeclared_interactions
@@ -19,7 +18,7 @@ from fleetctl.trial.people import NOT_AS_ASKED
 from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.campaign import CampaignEnd
 from fleetctl.workflow.campaign_status import first_line
-from fleetctl.workflow.facts import TrialFacts, arm_counts, clock_steps, in_order
+from fleetctl.workflow.facts import TrialFacts, arm_counts, clock_steps, in_order, not_countable
 from fleetctl.workflow.judgement import matching_dispersion
 from fleetctl.workflow.matrix import AskedMatrix
 
@@ -81,7 +80,12 @@ def report_matrix(
         as_found: what every cell stood on that is not of this run.
     """
     factors = factors_of(asked.matrix)
-    exercised = [one for one in counted if not one.facts.missed_triggers]
+    metric = asked.matrix.verdict.metric
+    exercised = [
+        one
+        for one in counted
+        if not one.facts.missed_triggers and not not_countable(one.facts, metric)
+    ]
     cells = cells_by(asked, exercised, {one.facts.trial: one.facts.host for one in exercised})
     estimated = _estimated(asked, factors, exercised, history)
     declared = asked.matrix.matrix.interactions
@@ -104,6 +108,7 @@ def report_matrix(
         explained=best_conjunction(factors, cells),
         screened=undeclared_interactions(factors, cells, declared, history),
         history=history,
+        metric=asked.matrix.verdict.metric,
         notes=(*as_found, *_without_interactions(estimated), *_notes(asked, state, counted)),
     )
 
@@ -215,13 +220,13 @@ def cells_by(
         for cell in asked.cells
         for block in sorted(set(blocks.values()))
         if (
-            counts := _counts([c for c in counted if blocks[c.facts.trial] == block], cell.name)
+            counts := arm_counts(
+                [c.facts for c in counted if blocks[c.facts.trial] == block],
+                cell.name,
+                asked.matrix.verdict.metric,
+            )
         ).runs
     )
-
-
-def _counts(counted: Iterable[Counted], cell: str) -> ArmCounts:
-    return arm_counts([one.facts for one in counted], cell)
 
 
 def _host_and_boot(counted: Sequence[Counted]) -> dict[str, str]:
@@ -252,7 +257,10 @@ def _notes(asked: AskedMatrix, state: CampaignState, counted: Sequence[Counted])
     for one in counted:
         for missed in one.facts.missed_triggers:
             yield f"{one.facts.trial} says nothing: {missed}"
-    yield from _not_as_asked(counted)
+        for why in not_countable(one.facts, asked.matrix.verdict.metric):
+            yield f"{one.facts.trial} does not count: {why}"
+    if asked.matrix.verdict.metric == "corruption":
+        yield from _not_as_asked(counted)
     yield from _ran_alike(counted)
     yield from clock_steps(one.facts for one in counted)
     left = state.in_phase(RunPhase.WAITING, RunPhase.TAKEN)
@@ -305,7 +313,9 @@ def write_report(asked: AskedMatrix, end: CampaignEnd, history: History) -> str:
         asked,
         end.state,
         counted,
-        history=matching_dispersion(history, [one.facts for one in counted]),
+        history=matching_dispersion(
+            history, [one.facts for one in counted], asked.matrix.verdict.metric
+        ),
         run_id=end.folder.run_id,
         reused=len(end.reused),
         as_found=notes_of(end.folder),

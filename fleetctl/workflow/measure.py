@@ -13,10 +13,12 @@ from fleetctl.serving.loads import LoadSampler, ServerLoad, strangers
 from fleetctl.serving.target import Target
 from fleetctl.serving.transcripts import TranscriptFolder
 from fleetctl.spec.experiment import CommandSpec, Workload
+from fleetctl.spec.metric import Metric
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.transaction.snapshot import UnitReport
 from fleetctl.transaction.telemetry import Telemetry
 from fleetctl.trial.classes import OutcomeClass
+from fleetctl.trial.metric import CALLED, is_bad
 from fleetctl.trial.outcome import SessionOutcome
 from fleetctl.trial.scenario import Calibration
 from fleetctl.trial.summary import TrialResult, result_to_json
@@ -37,6 +39,7 @@ class Measuring:
     seed: int
     folder: RunFolder
     calibration: Calibration
+    metric: Metric = "corruption"
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def measure(
     since_s = [look.telemetry.at_s if look.telemetry else started_s for look in before]
     after = [_look(host, at_s) for host, at_s in zip(site.hosts, since_s, strict=True)]
     _keep(measuring.folder, trial, site, result, before, after)
-    _tell(edges, result)
+    _tell(edges, result, measuring.metric)
     load = sampler.seen
     return TrialFacts(
         trial=trial,
@@ -83,8 +86,8 @@ def measure(
         counted=result.counted,
         infra=result.sessions - result.counted,
         planned=result.sessions,
-        counts={str(outcome): count for outcome, count in result.counts},
-        line=result.line(),
+        counts={str(outcome): n for outcome, n in result.counts} if result.by_class else {},
+        line=result.line(measuring.metric),
         exposure={**_exposure(result), "batch": load.busy_running},
         lag_p99_ms=result.client.loop_lag_p99_ms if result.client else None,
         concurrency_share=concurrency_share(result),
@@ -164,7 +167,7 @@ def _run(
         calibration=measuring.calibration,
         labels=labels,
     )
-    progress = _Progress(edges, trial, plan.workload.sessions)
+    progress = _Progress(edges, trial, plan.workload.sessions, measuring.metric)
     return edges.drive(
         plan,
         store=TranscriptFolder(folder),
@@ -174,25 +177,25 @@ def _run(
 
 
 class _Progress:
-    """Says how many sessions have ended."""
+    """Says how many sessions have ended, and how many of them badly."""
 
-    def __init__(self, edges: Edges, trial: str, sessions: int) -> None:
+    def __init__(self, edges: Edges, trial: str, sessions: int, metric: Metric) -> None:
         self._talk = edges.talk
+        self._metric = metric
         self._trial = trial
         self._sessions = sessions
         self._ended = 0
-        self._corrupt = 0
+        self._bad = 0
 
     def count(self, outcome: SessionOutcome) -> None:
         self._ended += 1
-        self._corrupt += outcome.is_corrupt
-        self._talk.progress(
-            self._trial, f"{self._ended}/{self._sessions} sessions ended, {self._corrupt} corrupt"
-        )
+        self._bad += is_bad(outcome.outcome, self._metric)
+        told = f"{self._ended}/{self._sessions} sessions ended, {self._bad} {CALLED[self._metric]}"
+        self._talk.progress(self._trial, told)
 
 
-def _tell(edges: Edges, result: TrialResult) -> None:
-    edges.talk.say(f"  {result.line()}")
+def _tell(edges: Edges, result: TrialResult, metric: Metric) -> None:
+    edges.talk.say(f"  {result.line(metric)}")
     edges.talk.say(f"  {result.finer_line()}")
     for reason in result.invalid_because:
         edges.talk.say(f"  not usable: {reason}")

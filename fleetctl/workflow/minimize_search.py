@@ -16,6 +16,7 @@ from fleetctl.analysis.minimization import (
     next_run,
 )
 from fleetctl.report.minimize import MinimizeReport
+from fleetctl.spec.metric import Metric
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.store.search_log import Answered, SearchLog
 from fleetctl.workflow.as_found import notes_of
@@ -36,11 +37,13 @@ class MinimizeSearch:
     Attributes:
         labels: of the changes.
         make: makes the build of a set of changes under a name.
+        metric: what is counted.
     """
 
     design: MinimizeDesign
     labels: tuple[str, ...]
     make: Callable[[Iterable[int], str], Build]
+    metric: Metric = "corruption"
 
     def next(self, answers: Sequence[Answered], unbuildable: Mapping[Key, str]) -> Question | None:
         """Return the next question, or None at the end."""
@@ -59,7 +62,7 @@ class MinimizeSearch:
         self, answers: Sequence[Answered], unbuildable: Mapping[Key, str]
     ) -> NextTest | Minimized:
         """Return what comes next."""
-        runs = [SubsetRun(frozenset(a.asked.key), run_of_answer(a)) for a in answers]
+        runs = [SubsetRun(frozenset(a.asked.key), run_of_answer(a, self.metric)) for a in answers]
         return next_run(self.design, runs, [frozenset(key) for key in unbuildable])
 
     def name(self, subset: Subset) -> str:
@@ -106,7 +109,7 @@ def begin(folder: RunFolder, held: HeldSite, asked: AskedMinimize) -> MinimizeSe
         max_runs=spec.max_runs,
         worlds=replace(EITHER_WAY, rates=rate_priors(spec, known.rho)),
     )
-    return MinimizeSearch(design, labels, stacked)
+    return MinimizeSearch(design, labels, stacked, held.job.metric)
 
 
 def report_and_end(
@@ -136,6 +139,7 @@ def report_minimize(
         builds=_builds(search, answers),
         runs=len(answers),
         skipped=skipped(names, log),
+        metric=search.metric,
         as_found=notes_of(folder),
     )
 
@@ -146,7 +150,7 @@ def _builds(
     """Return name, runs, bad and all sessions of every measured build, in order."""
     runs: dict[Key, list[Run]] = {}
     for answered in answers:
-        runs.setdefault(answered.asked.key, []).append(run_of_answer(answered))
+        runs.setdefault(answered.asked.key, []).append(run_of_answer(answered, search.metric))
     return tuple(
         (
             search.name(frozenset(key)),

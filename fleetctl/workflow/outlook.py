@@ -38,7 +38,9 @@ def power_of(
     if len(host_classes) == 1:
         (host_class,) = host_classes
         workload, records = digest_of(experiment.workload), history.aa_records()
-        stored = pool(records, host_class=host_class, workload_sha256=workload)
+        stored = pool(
+            records, host_class=host_class, workload_sha256=workload, metric=design.metric
+        )
         minutes = minutes or minutes_per_run(
             records, host_class=host_class, workload_sha256=workload
         )
@@ -47,5 +49,6 @@ def power_of(
         rho=0.0 if stored is None else correlation(stored.phi, [sessions]),
         alpha=level_of_look(experiment.trials.runs, design) or design.alpha,
         history=stored,
+        metric=design.metric,
     )
     return power_table(baseline, assumed, runs=experiment.trials.runs, minutes_per_run=minutes)

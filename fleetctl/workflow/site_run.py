@@ -268,7 +268,10 @@ class SiteRun:
         return self._deployed
 
     def _measuring(self) -> Measuring:
-        return Measuring(self.job.workload, self.job.trials.seed, self.folder, self._calibration())
+        job = self.job
+        return Measuring(
+            job.workload, job.trials.seed, self.folder, self._calibration(), job.metric
+        )
 
     def _calibration(self) -> Calibration:
         """Return how tokens become words: measured once per run, the same for both arms."""

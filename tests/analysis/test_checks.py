@@ -2,6 +2,7 @@
 
 from fleetctl.analysis.checks import count_checks
 from fleetctl.analysis.counts import ArmCounts, Run
+from fleetctl.analysis.design import Design
 from fleetctl.analysis.guards import ArmFacts, GuardFacts
 from fleetctl.analysis.qbf import pooled_dispersion
 
@@ -13,7 +14,7 @@ def placed(name, bad, start, step=2, host="", sessions=40):
 
 def check(name, control, treatment, facts=None, target=0.01):
     pooled = pooled_dispersion((control.clusters, treatment.clusters))
-    checks = count_checks(control, treatment, facts or GuardFacts(), pooled, target)
+    checks = count_checks(control, treatment, facts or GuardFacts(), pooled, Design(target=target))
     return next(c for c in checks if c.name == name)
 
 

@@ -63,7 +63,8 @@ def text_of(*values):
 
 
 def test_records_survive_being_written_and_read():
-    records = (record("mon", [3, 9]), replace(record("tue", [1]), minutes_per_run=1.5))
+    both = replace(record("wed", [1, 2]), failures=arm("wed", [4, 2], [40, 40]))
+    records = (record("mon", [3, 9]), replace(record("tue", [1]), minutes_per_run=1.5), both)
 
     assert records_from_text(text_of(*map(record_to_json, records))) == records
     assert records_from_text("\n\n") == ()
@@ -86,8 +87,19 @@ GOOD = record_to_json(record("mon", [3, 9]))
         text_of({**GOOD, "runs": [{"bad": True, "sessions": 1}]}),
         text_of({**GOOD, "runs": {}}) + "x",
         text_of({**GOOD, "minutes_per_run": "soon"}),
+        text_of({**GOOD, "runs": [{"bad": 1, "failed": 3.5, "sessions": 9}]}),
     ],
 )
 def test_a_malformed_history_is_refused_with_its_place(wrong):
     with pytest.raises(InputError, match="line 2"):
         records_from_text(f"{text_of(GOOD)}\n{wrong}\n")
+
+
+def test_a_record_of_before_failures_were_counted_lends_them_nothing():
+    old = record("mon", [3, 9, 0])
+    new = replace(record("tue", [3, 3, 3]), failures=arm("tue", [20, 3, 9], [40] * 3))
+    by = {"host_class": "h200", "workload_sha256": "w"}
+
+    assert pool([old], **by, metric="failures") is None
+    assert pool([old, new], **by, metric="failures").records == ("tue",)
+    assert pool([old, new], **by).records == ("mon", "tue")

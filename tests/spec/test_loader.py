@@ -76,6 +76,14 @@ def test_a_minimal_spec_has_the_story_s_defaults(tmp_path):
         ('[[observer]]\nflag = "A"\npatch = "b"\n', 4, "exactly one of `flag` and `patch`"),
         ('[control]\nspec = "x.toml"\nenv = { A = "1" }\n', 4, "one of `spec`, `history`"),
         ('[verdict]\nexpect = "fixed"\n', 5, "eliminated"),
+        ('[verdict]\nmetric = "failure"\n', 5, "did you mean `failures`"),
+        (
+            "[control]\nhistory = { corrupted = 1, sessions = 9 }\n"
+            '[verdict]\nmetric = "failures"\n',
+            0,
+            'needs `failed` for metric = "failures"',
+        ),
+        ("[control]\nhistory = { failed = 1, sessions = 9 }\n", 0, "needs `corrupted`"),
         ('[verdict]\ntarget = "120%"\n', 5, "between 0 and 1"),
         ('[trials]\nstop = "sequential"\n', 4, "needs `looks`"),
     ],

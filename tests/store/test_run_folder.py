@@ -105,6 +105,16 @@ def test_a_damaged_head_is_a_clear_error(run, foreign):
         run.head()
 
 
+def test_an_observer_is_acquitted_only_by_the_metric_that_convicted_it(tmp_path):
+    history = History(tmp_path)
+    history.add_observer("canary", "worse", "r1", "failures")
+    history.add_observer("canary", "no_effect", "r2")
+    assert history.perturbing_observers() == ("canary",)
+
+    history.add_observer("canary", "no_effect", "r3", "failures")
+    assert history.perturbing_observers() == ()
+
+
 @pytest.mark.parametrize("name", ["aa.jsonl", "observers.jsonl"])
 @pytest.mark.parametrize(
     "foreign", ["{}", '{"name": 1, "runs": 3}', '{"observer": [], "verdict": {}}']

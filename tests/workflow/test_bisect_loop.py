@@ -184,5 +184,7 @@ def test_a_program_that_was_seen_at_work_is_tried_three_times(run):
 
 
 def test_a_trial_without_a_counted_session_is_not_clean():
-    assert unusable(TrialFacts.from_json(facts(0, sessions=0))) == ("no session of it counts",)
-    assert unusable(TrialFacts.from_json(facts(0))) == ()
+    assert unusable(TrialFacts.from_json(facts(0, sessions=0)), "corruption") == (
+        "no session of it counts",
+    )
+    assert unusable(TrialFacts.from_json(facts(0)), "corruption") == ()

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 
 from fleetctl.analysis.effective import Kind
 from fleetctl.analysis.guards import OtherFailures, fact_checks
-from fleetctl.spec.experiment import Experiment, Head, Observer
+from fleetctl.spec.experiment import Experiment, Head, Observer, VerdictSpec
 from fleetctl.workflow.facts import (
     TrialFacts,
+    aa_record,
     arm_counts,
     clock_steps,
     effective_differences,
     guard_facts,
     in_order,
     minutes_per_run,
+    not_countable,
+    run_of,
 )
 
 FACTS = TrialFacts(
@@ -117,7 +120,7 @@ def test_machines_that_counted_for_themselves_are_put_in_order_by_their_clocks()
 
 
 def test_infra_is_neither_corrupt_nor_clean():
-    (run,) = arm_counts([FACTS], "control").runs
+    (run,) = arm_counts([FACTS], "control", "corruption").runs
 
     assert (run.bad, run.sessions, run.infra) == (2, 38, 2)
 
@@ -125,7 +128,7 @@ def test_infra_is_neither_corrupt_nor_clean():
 def test_runs_of_one_boot_are_one_cluster():
     again = dataclasses.replace(FACTS, started_s=3.0, trial="trials/003-control")
 
-    assert len(arm_counts([FACTS, again], "control").clusters) == 1
+    assert len(arm_counts([FACTS, again], "control", "corruption").clusters) == 1
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,8 @@ def test_load_of_others_is_checked_where_the_servers_told_of_it(control, treatme
     facts = [dataclasses.replace(FACTS, foreign_load=control), treated(foreign_load=treatment)]
 
     guards = guard_facts(experiment(), facts, given_up_runs=0, perturbing=())
-    found = fact_checks(arm_counts(facts, "control"), arm_counts(facts, "treatment"), guards)
+    arms = [arm_counts(facts, arm, "corruption") for arm in ("control", "treatment")]
+    found = fact_checks(*arms, guards)
 
     (check,) = [each for each in found if each.name == "foreign_load"]
     assert (check.passed, check.voids) == (passed, False)
@@ -193,3 +197,40 @@ def test_load_of_others_is_checked_where_the_servers_told_of_it(control, treatme
         assert check.facts == (
             "treatment: trials/002-treatment: the server had 47 requests at once",
         )
+
+
+BY_CLASS = {"leak": 2, "infra": 2, "no_answer": 5, "error": 1, "maxrounds": 3, "done": 27}
+
+
+def test_the_metric_picks_the_count_and_all_else_is_the_same():
+    fact = dataclasses.replace(FACTS, counts=BY_CLASS)
+    corrupt, failed = run_of(fact, "corruption"), run_of(fact, "failures")
+
+    assert (corrupt.bad, failed.bad) == (2, 8)
+    assert dataclasses.replace(failed, bad=2) == corrupt
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"counts": {}}, {"counts": {"leak": 2, "done": 30}}, {"corrupted": 3}],
+    ids=["only the corrupted were told", "fewer than counted", "more corrupted than failed"],
+)
+def test_a_trial_whose_failures_nobody_knows_is_void_by_them_and_counts_by_corruption(changes):
+    fact = treated(**changes)
+    by_failures = experiment(verdict=VerdictSpec(metric="failures"))
+    (told,) = not_countable(fact, "failures")
+
+    assert run_of(fact, "failures").sessions == 0
+    guards = guard_facts(by_failures, [FACTS, fact], given_up_runs=0, perturbing=())
+    assert guards.treatment.disturbances == (f"{fact.trial}: {told}",)
+    assert not_countable(fact, "corruption") == ()
+    assert run_of(fact, "corruption").sessions == 38
+
+
+def test_what_runs_teach_is_kept_by_each_metric_that_can_count_them():
+    facts = [dataclasses.replace(FACTS, counts=BY_CLASS), dataclasses.replace(FACTS, boot="b2")]
+    kept = aa_record("r", "c", "w", facts)
+
+    assert [run.bad for run in kept.counts.runs] == [2, 2]
+    assert [run.bad for run in kept.failures.runs] == [8, 2]
+    assert aa_record("r", "c", "w", [dataclasses.replace(FACTS, counts={})]).failures is None

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.analysis.history import pool
 from fleetctl.analysis.judgement import Flag, Word
 from fleetctl.store.history import History
 from fleetctl.store.run_folder import RunFolder
@@ -240,3 +241,78 @@ def test_a_history_of_another_workload_is_not_used(folder, tmp_path):
     later = RunFolder.create(tmp_path / "runs", "later", {})
 
     assert judged(later, trials(ORDER_OF_4, FIX)).judgement.history is None
+
+
+METRICS = ("corruption", "failures")
+FAILURES = '[verdict]\nmetric = "failures"\n' + FLAG
+
+
+def failing(order: str, failed: dict[str, list[int]], corrupted: int = 1):
+    """Trials in which a session of each run is corrupt, and others fail without being so."""
+    made, runs = trials(order, {arm: [corrupted] * len(n) for arm, n in failed.items()}), []
+    numbers = {arm: iter(found) for arm, found in failed.items()}
+    for letter, fact in zip(order, made, strict=True):
+        failures = next(numbers[letter])
+        counts = {"leak": corrupted, "no_answer": failures, "done": 40 - corrupted - failures}
+        runs.append(
+            replace(fact, counts=counts, line=f"FAILED sessions: {corrupted + failures}/40")
+        )
+    return runs
+
+
+def test_a_fault_that_shows_itself_by_failures_alone_is_judged_by_them(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+    facts = failing(ORDER_OF_4, {"A": [10, 9, 11, 10], "B": [0] * 4})
+
+    found = judged(folder, facts, FAILURES)
+    text, stored = report_of(folder), json.loads((folder.path / "report.json").read_text())
+
+    assert found.judgement.word is Word.REDUCED
+    assert (found.judgement.control.counts.bad, found.judgement.treatment.counts.bad) == (44, 4)
+    assert "of sessions failed" in text
+    assert text.count("FAILED sessions: ") == 8
+    words = " ".join(text.split()).replace("corrupted ones are among them", "")
+    assert "corrupt" not in words.lower()
+    assert "are bad" not in text
+    assert (stored["metric"], stored["design"]["metric"]) == ("failures", "failures")
+    assert "other_failures" not in {check.name for check in found.judgement.checks}
+    assert judged(folder, facts).judgement.word is not Word.REDUCED
+
+
+def test_failures_that_nobody_counted_void_the_verdict_and_cost_no_report(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+    facts = failing(ORDER_OF_4, {"A": [10, 9, 11, 10], "B": [0] * 4})
+    facts[2] = replace(facts[2], counts={})
+
+    found = judged(folder, facts, FAILURES)
+
+    assert (found.judgement.word, found.judgement.reason) == (Word.INVALID, "disturbed")
+    assert "nobody knows how many failed" in " ".join(report_of(folder).split())
+
+
+def test_a_control_from_another_day_is_counted_by_the_metric_too(folder):
+    history = (
+        '[control]\nhistory = { failed = 60, corrupted = 4, sessions = 400 }\n[env]\nA = "0"\n'
+    )
+    facts = failing("BBBB", {"B": [0] * 4})
+
+    found = judged(folder, facts, '[verdict]\nmetric = "failures"\n' + history).judgement
+
+    assert (found.control.counts.bad, found.control.counts.sessions) == (60, 400)
+
+
+def test_an_a_a_run_lends_each_metric_its_own_dispersion(folder):
+    folder.write_json(ORDER, {"h": ORDER_OF_4})
+    alike = [
+        replace(fact, processes=({"A": "1"},))
+        for fact in failing(ORDER_OF_4, {"A": [1, 9, 2, 16], "B": [12, 0, 3, 9]})
+    ]
+    judged(folder, alike, FAILURES)
+    (record,) = History(folder.path.parent).aa_records()
+
+    assert record.counts.bad == 8
+    assert record.failures.bad == 8 + 52
+    records = [record]
+    phi = {m: pool(records, host_class="c", workload_sha256="w", metric=m).phi for m in METRICS}
+    assert phi["failures"] > 3
+    assert phi["corruption"] < 1
