@@ -107,21 +107,26 @@ def letters_by_site(slots: Mapping[str, Sequence[Slot]]) -> dict[str, str]:
 
 def deal_runs(plans: Sequence[SitePlan], asked: Asked) -> dict[str, tuple[Slot, ...]]:
     """Deal the runs of each arm out to the sites; a site without a run is left alone."""
+    return deal([plan.site.name for plan in plans], asked)
+
+
+def deal(sites: Sequence[str], asked: Asked) -> dict[str, tuple[Slot, ...]]:
+    """Deal the runs of each arm out to sites, by their names; see `deal_runs`."""
     trials = asked.experiment.trials
     dealt = {}
-    for index, plan in enumerate(plans):
-        runs = trials.runs // len(plans) + (index < trials.runs % len(plans))
+    for index, site in enumerate(sites):
+        runs = trials.runs // len(sites) + (index < trials.runs % len(sites))
         if not runs:
             continue
         slots = schedule(
             runs,
             Order(trials.order),
             trials.seed,
-            host=plan.site.name,
+            host=site,
             forced="blocks" in asked.labels,
         )
         is_measured = asked.arms.history is None
-        dealt[plan.site.name] = tuple(s for s in slots if is_measured or s.arm == "treatment")
+        dealt[site] = tuple(s for s in slots if is_measured or s.arm == "treatment")
     return dealt
 
 
