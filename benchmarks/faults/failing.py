@@ -13,6 +13,7 @@ from functools import partial
 
 from benchmarks.faults.fault import Attempt, Fault, Kind, now_s
 from benchmarks.faults.killing import (
+    VERBS,
     Call,
     NotReached,
     calls_by_verb,
@@ -58,20 +59,22 @@ AS_IT_WAS = (ExitCode.REFUSED, ExitCode.FAILED_RESTORED)
 
 @dataclass(frozen=True)
 class Failing:
-    """One system call of a run, and the error it returns."""
+    """One system call of a run, and the error it returns: once, or from then on."""
 
     call: Call
     error: str
+    lasts: bool
 
     def __str__(self) -> str:
-        return f"{self.call} {self.error}"
+        return f"{self.call}{'+' if self.lasts else ''} {self.error}"
 
 
 @contextmanager
 def strace_failing(site: Site, failing: Failing) -> Iterator[str]:
     """Yield a python whose call returns an error; a run that never comes to it fails the fault."""
     call = failing.call
-    inject = f"-e inject={call.name}:error={failing.error}:when={call.number}"
+    when = f"{call.number}{'+' if failing.lasts else ''}"
+    inject = f"-e inject={call.name}:error={failing.error}:when={when}"
     path = wrapper(site, call.name, inject)
     yield path
     log = site.run("cat", f"{path}.log").stdout
@@ -81,20 +84,20 @@ def strace_failing(site: Site, failing: Failing) -> Iterator[str]:
 
 
 def failing_calls(site: Site, seed: int) -> Iterator[tuple[str, Failing, Kind]]:
-    """Yield every call of each verb with one error of its kind; other seeds give other errors."""
-    kinds = {
-        "apply": fail_apply,
-        "restore": fail_restore,
-        "commit": fail_commit,
-        "replace": fail_replace,
-        "recovery": fail_recovery,
-    }
+    """Yield every call of each verb with one error of its kind; other seeds give other errors.
+
+    Half of those that write or name go on failing, as on a disk that is full or went read-only.
+    """
+    acts = (fail_apply, fail_restore, fail_commit, fail_replace, fail_recovery)
+    kinds = dict(zip(VERBS, acts, strict=True))
     for verb, calls in calls_by_verb(site, TRACED).items():
         answers = max(call.number for call in calls if call.name == "write")
         for index, call in enumerate(calls):
             if (call.name, call.number) != ("write", answers):  # of nothing the answer can tell
                 errors = ERRORS[call.name]
-                failing = Failing(call, errors[(index + seed) % len(errors)])
+                may_last = errors in (WRITING, NAMING) and call.name != "write"  # it must answer
+                lasts = may_last and (index + seed) % 2 == 0
+                failing = Failing(call, errors[(index + seed) % len(errors)], lasts)
                 yield f"error in {verb}", failing, _at(kinds[verb], failing)
 
 

@@ -31,6 +31,7 @@ class Call:
         return f"{self.name} #{self.number}"
 
 
+VERBS = ("apply", "restore", "commit", "replace", "recovery")
 CallKind = Callable[[Attempt, Call], Fault]
 
 
@@ -166,13 +167,8 @@ def expire_words(site: Site, lease_id: str) -> tuple[str, ...]:
 
 def killable_calls(site: Site) -> dict[str, tuple[CallKind, list[Call]]]:
     """Return each kind of killing with every call of an undisturbed run on this site."""
-    kinds = {
-        "apply": kill_in_apply,
-        "restore": kill_in_restore,
-        "commit": kill_in_commit,
-        "replace": kill_in_replace,
-        "recovery": kill_in_recovery,
-    }
+    acts = (kill_in_apply, kill_in_restore, kill_in_commit, kill_in_replace, kill_in_recovery)
+    kinds = dict(zip(VERBS, acts, strict=True))
     return {
         f"kill -9 in {verb}": (kinds[verb], calls)
         for verb, calls in calls_by_verb(site, KILLABLE).items()

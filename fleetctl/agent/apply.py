@@ -54,20 +54,24 @@ def apply(edges: Edges, request: ApplyRequest) -> Applied:
                 return _same_answer(edges, request.transaction, granted)
             return _replace(edges, request, granted)
         except BaseException as error:
-            _abandon(edges, request, is_new=is_new)
+            left = _abandon(edges, request, is_new=is_new)
+            if left.problems and not isinstance(error, NotBack):
+                what = "the change could not be taken back"
+                raise failed(what, str(error), None, (), left) from error
             if isinstance(error, OSError):
                 raise _no_space(error) from error
             raise
 
 
-def _abandon(edges: Edges, request: ApplyRequest, *, is_new: bool) -> None:
+def _abandon(edges: Edges, request: ApplyRequest, *, is_new: bool) -> Restored:
     """Leave nothing open of an apply that failed, and no lease that only it needed."""
-    manner = Manner("the apply failed")
+    manner, parts = Manner("the apply failed"), []
     found = transactions.read(edges, request.transaction)
     if found is not None and found.state is State.APPLYING:
-        revert(edges, request.transaction, manner)
+        parts.append(revert(edges, request.transaction, manner))
     if is_new:
-        holding.end_lease(edges, request.lease.id, manner)
+        parts.append(holding.end_lease(edges, request.lease.id, manner))
+    return holding.combine(parts)
 
 
 def _same_answer(edges: Edges, transaction: str, granted: Granted) -> Applied:

@@ -14,7 +14,7 @@ from fleetctl.agent.chattr import UNCHANGEABLE, read_flags
 from fleetctl.agent.edges import Edges
 from fleetctl.agent.files import READ_FLAGS, Look, look
 from fleetctl.agent.mounts import is_mount_point, mount_of
-from fleetctl.agent.walk import PathRefused, Place, is_within, resolved
+from fleetctl.agent.walk import PathRefused, Place, is_there, is_within, resolved
 from fleetctl.errors import InputError
 from fleetctl.transaction.failure import Drifted, with_facts
 from fleetctl.transaction.image import (
@@ -142,7 +142,7 @@ class _Camera:
     def _not_there(self, step: LendDirectory) -> DirectoryBefore:
         with resolved(step.path) as place:
             self._refuse_outside(place.path)
-            if os.path.lexists(place.path) and place.path not in self.lent:
+            if is_there(place.path) and place.path not in self.lent:
                 raise PathRefused("it is there already; a run that was not undone may have left it")
             return DirectoryBefore(place.path, existed=False, mount=mount_of(place.directory_fd))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import struct
 
@@ -15,11 +16,20 @@ UNCHANGEABLE = IMMUTABLE | APPEND_ONLY | VERITY
 KEPT_FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x400 | 0x4000 | 0x8000 | 0x800000 | 0x2000000
 
 
+UNREADABLE = {errno.EIO, errno.ENOMEM, errno.ESTALE}
+
+
 def read_flags(fd: int) -> int | None:
-    """Return the flags of an open file; None where the file system has none."""
+    """Return the flags of an open file; None where the file system has none.
+
+    Raises:
+        OSError: they cannot be read now, which is no sign that there are none.
+    """
     try:
         (flags,) = struct.unpack("I4x", fcntl.ioctl(fd, GET_FLAGS, b"\0" * 8))
-    except OSError:
+    except OSError as error:
+        if error.errno in UNREADABLE:
+            raise
         return None
     return int(flags)
 

@@ -21,10 +21,10 @@ def conflict(state: StateDir, undo: RestoreFile, why: str) -> Conflict:
     return Conflict(undo.before.path, why, before_object=kept, mode=image.mode)
 
 
-def diff(state: StateDir, undo: RestoreFile, seen: Look | Absent | None) -> str:
+def diff(state: StateDir, undo: RestoreFile, seen: Look | Absent | str) -> str:
     """Return a diff from what fleetctl wrote to what was seen, or why there is none."""
-    if seen is None:
-        return "it is no regular file any more"
+    if isinstance(seen, str):
+        return seen
     try:
         ours = b"" if isinstance(undo.ours, Absent) else state.get_object(undo.ours)
         now = b"" if isinstance(seen, Absent) else seen.content

@@ -23,6 +23,7 @@ from fleetctl.transaction.image import ABSENT, Absent, FileImage
 
 NEW_FILE_MODE = 0o644
 NO_REGULAR_FILE = {errno.ELOOP, errno.ENXIO}  # a symlink, a socket
+HAS_NONE = {errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}  # the file system knows no attributes
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -94,11 +95,17 @@ def read_all(fd: int, size_hint: int) -> bytes:
 
 
 def read_xattrs(fd: int) -> tuple[tuple[str, str], ...]:
-    """Return (name, value in hex) of every extended attribute that can be read, sorted."""
+    """Return (name, value in hex) of every extended attribute that can be read, sorted.
+
+    Raises:
+        OSError: they cannot be read now, which is no sign that there are none.
+    """
     try:
         names = sorted(os.listxattr(fd))
-    except OSError:
-        return ()  # the file system has none
+    except OSError as error:
+        if error.errno in HAS_NONE:
+            return ()
+        raise
     return tuple((name, os.getxattr(fd, name).hex()) for name in names)
 
 

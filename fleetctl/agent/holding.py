@@ -120,8 +120,8 @@ def refuse_claimed(edges: Edges, unit: str, paths: Collection[str] = ()) -> None
             f"{shared[0] if shared else lease.unit} is held by {lease.holder}",
             why=f"run {lease.run_id} ({lease.purpose}) holds lease {lease.id} in another state "
             f"directory of this host, {claim.state}",
-            next_step=f"wait for it, talk to {lease.holder}, or `fleetctl unlock --id {lease.id}` "
-            f'with `state_dir = "{claim.state}"` in the inventory',
+            next_step=f"wait for it, or talk to {lease.holder}; `fleetctl unlock --id {lease.id}` "
+            "ends it for who logs in as the user of that directory",
         )
         raise with_facts(error, lease=lease)
 

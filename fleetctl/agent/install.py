@@ -53,6 +53,10 @@ def _read(most: int) -> bytes:
 
 
 def _prepare(state: str, folder: str) -> None:
+    is_new = not os.path.isdir(folder) and os.path.isdir(state) and os.access(state, os.R_OK)
+    theirs = set(os.listdir(state)) - {"unlocked", "lost+found"} if is_new else set()
+    if theirs:
+        sys.exit(f"fleetctl: {state} is no directory of fleetctl's, it holds {min(theirs)}")
     os.makedirs(state, 0o700, exist_ok=True)
     os.makedirs(folder, 0o700, exist_ok=True)
     for path in (state, folder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Sequence
 
@@ -243,7 +242,7 @@ def forget(edges: Edges) -> Forgotten:
         if now.leases or now.transactions:
             raise _still_held(now)
         removed = [*_remove_units(), str(edges.state.path)]
-        shutil.rmtree(edges.state.path)
+        edges.state.remove()
     return Forgotten(tuple(removed))
 
 

@@ -30,6 +30,14 @@ def is_mounted(mount: Mount) -> bool:
     return any(row.mount == mount for row in _rows())
 
 
+def is_mount_point_of(mount: Mount) -> bool:
+    """Tell whether a mount is there, or another one where it was.
+
+    The same file system counts as another one where a container was made anew around it.
+    """
+    return any(row.mount.point == mount.point for row in _rows())
+
+
 def is_mount_point(place: Place) -> bool:
     """Tell whether something is mounted on the very thing at a place, such as a single file."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -25,9 +25,15 @@ from fleetctl.agent.files import (
     set_metadata,
 )
 from fleetctl.agent.manner import Manner, OnConflict, Tally
-from fleetctl.agent.mounts import is_mount_point, is_mounted, is_mounted_on, mount_of
+from fleetctl.agent.mounts import (
+    is_mount_point,
+    is_mount_point_of,
+    is_mounted,
+    is_mounted_on,
+    mount_of,
+)
 from fleetctl.agent.state import StateDir
-from fleetctl.agent.walk import BecameLink, NoDirectory, PathRefused, Place, resolved
+from fleetctl.agent.walk import BecameLink, NoDirectory, PathRefused, Place, is_there, resolved
 from fleetctl.transaction.image import Absent, FileBefore, Mount
 from fleetctl.transaction.outcome import Conflict
 from fleetctl.transaction.step import RemoveDirectory, RemoveLent, RestoreFile
@@ -74,8 +80,7 @@ class PathsBack:
         if self._is_unmounted(before.path, before.mount):
             return True
         is_link = isinstance(error, BecameLink)
-        is_there = is_link and os.path.lexists(before.path)
-        if isinstance(before.image, Absent) and not is_there:
+        if isinstance(before.image, Absent) and not (is_link and is_there(before.path)):
             return False
         why = f"{error}; {PUT_BACK}" if is_link else GONE
         if self._manner.on_conflict is OnConflict.OVERWRITE:
@@ -95,13 +100,14 @@ class PathsBack:
         if mount is not None and now is not None and now != mount:
             if self._is_unmounted(path, mount):
                 return True
-            return self._in_the_way(path, f"something is mounted over it, at {now.point}")
+            if is_mounted(mount) or now.point != mount.point:
+                return self._in_the_way(path, f"something is mounted over it, at {now.point}")
         if is_mount_point(place):
             return self._in_the_way(path, "something is mounted on it")
         return False
 
     def _is_unmounted(self, path: str, mount: Mount | None) -> bool:
-        if mount is None or is_mounted(mount):
+        if mount is None or is_mount_point_of(mount):
             return False
         return self._in_the_way(path, f"its file system is no longer mounted at {mount.point}")
 
@@ -117,7 +123,7 @@ class PathsBack:
     def _at_place(self, undo: RestoreFile, place: Place) -> None:
         settle(self._state, undo, place)
         wanted = undo.before.image
-        seen = _look_or_none(place)
+        seen = _look_or_why(place)
         found = seen.image.sha256 if isinstance(seen, Look) else seen
         if isinstance(wanted, Absent):
             if isinstance(seen, Absent):
@@ -132,13 +138,13 @@ class PathsBack:
         try:
             self._bring_back(undo.before, place, seen)
         except ChangedMeanwhile:
-            self._in_conflict(undo, _look_or_none(place))
+            self._in_conflict(undo, _look_or_why(place))
 
-    def _in_conflict(self, undo: RestoreFile, seen: Look | Absent | None) -> None:
+    def _in_conflict(self, undo: RestoreFile, seen: Look | Absent | str) -> None:
         found = conflict(self._state, undo, diff(self._state, undo, seen))
         self._tally.conflicts.append(found)
 
-    def _bring_back(self, before: FileBefore, place: Place, seen: Look | Absent | None) -> None:
+    def _bring_back(self, before: FileBefore, place: Place, seen: Look | Absent | str) -> None:
         """Bring a file back in the place of what was seen there, and of nothing else."""
         self._tally.changed = True
         is_forced = self._manner.on_conflict is OnConflict.OVERWRITE
@@ -188,7 +194,7 @@ class PathsBack:
             return
         with ExitStack() as stack:
             place = self._reach(stack, undo)
-            if place is not None and os.path.lexists(place.path):
+            if place is not None and is_there(place.path):
                 remove_tree(place)
 
     def _reach(self, stack: ExitStack, undo: RemoveDirectory | RemoveLent) -> Place | None:
@@ -200,15 +206,15 @@ class PathsBack:
             place = stack.enter_context(resolved(undo.path, follow=False))
         except (FileNotFoundError, NoDirectory) as error:
             is_reported = self._is_unmounted(undo.path, undo.mount)
-            if not is_reported and isinstance(error, BecameLink) and os.path.lexists(undo.path):
+            if not is_reported and isinstance(error, BecameLink) and is_there(undo.path):
                 self._report(undo.path, f"{error}; {PUT_BACK}")
             return None
         return None if self._is_elsewhere(undo.path, undo.mount, place) else place
 
 
-def _look_or_none(place: Place) -> Look | Absent | None:
-    """Return the file; None for what is no single regular file any more."""
+def _look_or_why(place: Place) -> Look | Absent | str:
+    """Return the file, or why it is none of a single name that nobody writes to."""
     try:
         return look(place)
-    except PathRefused:
-        return None
+    except PathRefused as error:
+        return str(error)

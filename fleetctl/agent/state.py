@@ -20,7 +20,7 @@ import os
 import secrets
 import shutil
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator
 
@@ -28,6 +28,7 @@ from fleetctl.clock import Clock
 from fleetctl.errors import HostError, LeaseHeld
 
 FOLDERS = ("agent", "objects", "leases", "transactions", "scratch", "staging")
+OURS = (*FOLDERS, "lock", "lease-lock", "made-wants", "unlocked")
 STALE_S = 600.0
 
 
@@ -46,10 +47,38 @@ class StateDir:
         self.path = path
 
     def prepare(self) -> None:
-        """Make the folders, 0700, and refuse a directory that others could write to."""
+        """Make the folders, 0700, and refuse a directory that others could write to.
+
+        Raises:
+            StateRefused: that, or it holds somebody's things and was never ours.
+        """
+        self._refuse_strangers()
         self._own(self.path)
         for name in FOLDERS:
             self._own(self.path / name)
+
+    def _refuse_strangers(self) -> None:
+        """Refuse to make somebody's directory ours: its mode would change, and it would fill up."""
+        if self.exists or not self.path.is_dir() or not os.access(self.path, os.R_OK):
+            return
+        theirs = sorted({path.name for path in self.path.iterdir()} - {*OURS, "lost+found"})
+        if theirs:
+            raise StateRefused(
+                f"{self.path} is no directory of fleetctl's",
+                why=f"it holds {theirs[0]}",
+                next_step="let the login's FLEETCTL_STATE name an empty directory",
+            )
+
+    def remove(self) -> None:
+        """Remove what is ours, and the directory unless somebody put something else into it."""
+        for name in OURS:
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.rmdir()
 
     def _own(self, folder: Path) -> None:
         try:
@@ -61,7 +90,7 @@ class StateDir:
             raise StateRefused(
                 f"{folder} does not belong to {os.geteuid()} alone",
                 why=f"it is a symlink or owned by {found.st_uid}",
-                next_step="remove it, or name another `state_dir` for this host",
+                next_step="remove it, or let the login's FLEETCTL_STATE name another directory",
             )
         if found.st_mode & 0o077:
             folder.chmod(0o700)

@@ -7,6 +7,7 @@ not gain by it: root's, one's own, or one whose owner also owns what it leads to
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import ExitStack, contextmanager, suppress
@@ -78,6 +79,21 @@ def if_there(stack: ExitStack, path: str) -> Place | None:
         return stack.enter_context(resolved(path, follow=False))
     except (FileNotFoundError, NoDirectory):
         return None
+
+
+def is_there(path: str) -> bool:
+    """Tell whether a path leads to anything, be it a link to nothing.
+
+    Raises:
+        OSError: nobody can tell, which is no sign that it is gone.
+    """
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise
+    return True
 
 
 class _Walker:

@@ -56,7 +56,6 @@ def test_files_that_are_changed_under_another_state_directory_are_refused_by_nam
     assert f"lease {held.id} in another state directory of this host, {ground.state}" in (
         refused.value.why
     )
-    assert f'`state_dir = "{ground.state}"`' in refused.value.next_step
     assert refused.value.lease == held
     assert ground.look() == changed
     assert second(ground).status().leases == ()

@@ -214,6 +214,23 @@ def test_a_file_system_that_is_no_longer_mounted_is_named_and_nothing_is_made_be
 
 
 @needs_root
+def test_a_file_system_that_a_new_container_mounts_from_elsewhere_is_the_same_one(ground):
+    disk, one, other = (ground.root / name for name in ("tree/disk", "one", "other"))
+    disk.mkdir()
+    one.mkdir()
+    (one / "m.py").write_bytes(SCRIPT)
+    step = WriteFile(str(disk / "m.py"), sha256(NEW_MODULE), None, sha256(SCRIPT))
+    with mounted("--bind", str(one), str(disk)):
+        ground.kill_watcher(ground.apply((step,)))
+    one.rename(other)
+
+    with mounted("--bind", str(other), str(disk)):
+        ground.agent.restore(transaction="tx")
+
+    assert (other / "m.py").read_bytes() == SCRIPT
+
+
+@needs_root
 def test_a_mount_that_stays_can_be_settled_for(ground):
     ground.kill_watcher(ground.apply())
     with mounted("-t", "tmpfs", "none", str(ground.module.parent)):

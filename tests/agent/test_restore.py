@@ -92,8 +92,17 @@ def test_nobody_builds_on_a_conflict_before_it_is_decided(ground):
         ground.agent.acquire(ground.lease())
 
 
-@pytest.mark.parametrize("deed", ["deleted", "directory", "symlink", "fifo", "hard link"])
-def test_whatever_takes_the_place_of_a_file_is_a_conflict(ground, deed):
+TOLD = {
+    "deleted": "-VALUE = 'new'",
+    "directory": "is not a regular file",
+    "symlink": "is not a regular file",
+    "fifo": "is not a regular file",
+    "hard link": "has 2 hard links",
+}
+
+
+@pytest.mark.parametrize("deed", TOLD)
+def test_whatever_takes_the_place_of_a_file_is_a_conflict_and_told_as_what_it_is(ground, deed):
     ground.apply()
     path = ground.module
     path.unlink()
@@ -109,7 +118,9 @@ def test_whatever_takes_the_place_of_a_file_is_a_conflict(ground, deed):
     with pytest.raises(FilesInConflict) as left:
         ground.agent.restore(transaction="tx")
 
-    assert [conflict.path for conflict in left.value.conflicts] == [str(path)]
+    (conflict,) = left.value.conflicts
+    assert conflict.path == str(path)
+    assert TOLD[deed] in conflict.diff
 
 
 def test_a_file_that_somebody_put_into_a_new_directory_keeps_the_directory(ground):

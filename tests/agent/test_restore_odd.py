@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -12,7 +13,15 @@ from fleetctl.agent import files, holding
 from fleetctl.agent.holding import Expiry
 from fleetctl.agent.leases import Leases
 from fleetctl.agent.trouble import trouble
-from fleetctl.errors import ApplyFailed, ExitCode, InputError, InternalError, RemoteFailed
+from fleetctl.errors import (
+    ApplyFailed,
+    ExitCode,
+    FleetError,
+    InputError,
+    InternalError,
+    RemoteFailed,
+)
+from fleetctl.host.agent_client import Agent
 from fleetctl.transaction.failure import FilesInConflict, NotBack
 from fleetctl.transaction.step import WriteFile
 from tests.agent.conftest import NEW_MODULE, NEW_SCRIPT, SCRIPT, sha256
@@ -178,6 +187,23 @@ def test_a_bug_stays_a_bug(ground):
     assert trouble("apply", KeyError("x")) is None
     with pytest.raises(InternalError):
         ground.agent._ask(str, "renew", {"lease_id": 3}, deadline_s=5.0)
+
+
+@pytest.mark.parametrize("call", ["flistxattr", "fgetxattr", "ioctl"])
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_attributes_and_flags_that_cannot_be_read_are_not_taken_for_none(ground, call):
+    before = ground.look()
+    python = ground.root / "python"
+    inject = f"strace -qq -o /dev/null -e trace={call} -e inject={call}:error=EIO:when=1+"
+    python.write_text(f'#!/bin/sh\nexec {inject} {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    agent = Agent(ground.agent.transport, python=str(python), state_dir=str(ground.state))
+
+    with pytest.raises(FleetError, match="Input/output error"):
+        agent.apply(ground.lease(), "tx", ground.steps()[:1], ground.contents())
+
+    assert ground.look() == before
+    assert ground.agent.status().leases == ()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE])

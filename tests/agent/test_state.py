@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from fleetctl.agent.holding import drop, recover
 from fleetctl.errors import HostError
+from fleetctl.host.agent_client import Agent
 
 WRONG = {
     "lock": os.mkdir,
@@ -43,6 +45,36 @@ def test_a_file_of_a_wrong_kind_is_named_with_what_to_do_and_nothing_is_changed(
             aside.rename(path)
     ground.agent.restore(transaction="tx")
     assert ground.agent.status().transactions == ()
+
+
+def test_a_directory_that_holds_somebodys_things_is_never_made_ours(ground):
+    home = ground.root / "home"
+    home.mkdir(mode=0o755)
+    (home / "thesis").write_bytes(b"years")
+    home.chmod(0o755)
+
+    for is_visited in (False, True):
+        if is_visited:  # by an agent that lies there for whatever reason
+            shutil.copytree(ground.state / "agent", home / "agent")
+        with pytest.raises(HostError) as refused:
+            Agent(ground.agent.transport, python=sys.executable, state_dir=str(home)).acquire(
+                ground.lease()
+            )
+        assert "is no directory of fleetctl's" in f"{refused.value.what} {refused.value.why}"
+        assert "thesis" in refused.value.why
+
+    assert {path.name for path in home.iterdir()} == {"thesis", "agent"}
+    assert home.stat().st_mode & 0o777 == 0o755
+
+
+def test_forgetting_leaves_what_somebody_put_beside_ours(ground):
+    ground.agent.release(ground.apply().granted.lease.id)
+    (ground.state / "notes").write_bytes(b"mine")
+
+    ground.agent.forget()
+
+    assert [path.name for path in ground.state.iterdir()] == ["notes"]
+    shutil.rmtree(ground.state)
 
 
 def test_the_dead_man_does_not_wait_for_a_pipe_among_the_leases(ground):
