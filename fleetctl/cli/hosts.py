@@ -13,29 +13,41 @@ import typer
 from fleetctl.cli.boundary import conflict_lines, error_as_json
 from fleetctl.cli.console import Console
 from fleetctl.cli.data import print_json, print_lines
-from fleetctl.cli.options import AsJson, InventoryPath, Targets
+from fleetctl.cli.options import DEFAULT_RUNS, AsJson, InventoryPath, RunsPath, Targets
 from fleetctl.cli.typed import as_here
 from fleetctl.errors import ExitCode, FleetError
 from fleetctl.transaction.journal import State
 
 if TYPE_CHECKING:  # these bring SSH with them, and --help has to stay quick
+    from pathlib import Path
+
     from fleetctl.spec.inventory import Inventory
+    from fleetctl.store.left_open import LeftOpen
     from fleetctl.transaction.outcome import Restored
     from fleetctl.transaction.snapshot import HeldLease, HeldTransaction, Status
     from fleetctl.workflow.edges import Edges
-    from fleetctl.workflow.hosts import Answer
+    from fleetctl.workflow.hosts import Answer, Known
 
 T = TypeVar("T")
 _ON_A_FLEET = re.compile(r"`fleetctl ((?:rollback|unlock|status)(?:(?! --host)[^`])*)`")
+_SHOWN_RUNS = 3
 _CHANGES = {State.CONFLICT.value: "change in conflict"}
 
 
-def status(targets: Targets, inventory: InventoryPath = None, as_json: AsJson = False) -> None:
-    """Show who works on which host, until when, and what fleetctl holds there."""
-    from fleetctl.workflow.hosts import statuses
+def status(
+    targets: Targets,
+    inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Show who works on which host, until when, and what fleetctl holds there.
 
-    answers = _on_hosts(targets, inventory, statuses)
-    _print(answers, as_json, _status_lines)
+    What runs of this machine left there, and the host knows nothing of, stands beside it.
+    """
+    from fleetctl.workflow.hosts import known
+
+    answers = _on_hosts(targets, inventory, known, runs)
+    _print(answers, as_json, _known_lines)
     raise typer.Exit(_exit_code(answers))
 
 
@@ -47,17 +59,19 @@ def rollback(
         bool, typer.Option("--force", help="Overwrite files that somebody else changed.")
     ] = False,
     inventory: InventoryPath = None,
+    runs: RunsPath = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Bring hosts back: undo what a run left, kept or not. Needs no local state."""
     from fleetctl.workflow.hosts import rollback as roll_back
 
     if show:
-        status(targets, inventory, as_json)
+        status(targets, inventory, runs, as_json)
     answers = _on_hosts(
         targets,
         inventory,
         lambda edges, fleet, names: roll_back(edges, fleet, names, run_id=run, force=force),
+        runs,
     )
     nothing = f"nothing of run {run} is held" if run else "nothing was held"
     _print(answers, as_json, lambda done: _restored_lines(done, nothing))
@@ -101,15 +115,15 @@ def _on_hosts(
     targets: Sequence[str],
     inventory: InventoryPath,
     ask: Callable[[Edges, Inventory, Sequence[str]], tuple[Answer[T], ...]],
+    runs: Path = DEFAULT_RUNS,
 ) -> tuple[Answer[T], ...]:
-    from fleetctl.cli.options import DEFAULT_RUNS
     from fleetctl.cli.wiring import edges, the_inventory
 
     console = Console()
     fleet = the_inventory(inventory, console)
     chosen = targets or list(fleet.hosts)
     names = list(dict.fromkeys(name for target in chosen for name in fleet.select(target)))
-    with edges(DEFAULT_RUNS, console) as outside:
+    with edges(runs, console) as outside:
         return ask(outside, fleet, names)
 
 
@@ -143,6 +157,8 @@ def only_there(next_step: str, host: str) -> str:
 def _as_json(answer: Answer[T]) -> dict[str, object]:
     value, error = answer.value, answer.error
     shown = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else None  # type: ignore[arg-type]
+    if shown is not None and "forgotten" in shown:  # beside what the host itself says
+        shown = {**shown["status"], "forgotten": shown["forgotten"]}
     failure = error and {"conflicts": [], **error_as_json(error)}
     return {"host": answer.host, "answer": shown, "error": failure}
 
@@ -156,6 +172,28 @@ def _error_lines(error: FleetError) -> Iterator[str]:
     yield from (f"  why: {line}" for line in error.why.splitlines())
     yield from (f"  {line}" for line in conflict_lines(error))
     yield f"  hint: {as_here(error.next_step)}"
+
+
+def _known_lines(known: Known) -> Iterator[str]:
+    yield from _status_lines(known.status)
+    yield from map(_forgotten_line, known.forgotten[:_SHOWN_RUNS])
+    more = len(known.forgotten) - _SHOWN_RUNS
+    if more > 0:
+        yield f"  note: and {more} earlier runs; `--json` has them all"
+
+
+def _forgotten_line(left: LeftOpen) -> str:
+    """Return what a run remembers and the host does not; how the host is, is not known here."""
+    if left.state == "kept":
+        told = "kept its change here", "it was taken back from elsewhere", "results show"
+    else:
+        told = "was not seen to end here", "it restored itself", "resume"
+    what, likely, command = told
+    return as_here(
+        f"  note: run {left.run_id} of this machine {what} ({_utc(left.at_s)}), and the host knows"
+        f" nothing of it: {likely}, or its state was deleted; `fleetctl {command} {left.run_id}`"
+        f" {'looks at it and goes on' if command == 'resume' else 'says what it was'}"
+    )
 
 
 def _status_lines(held: Status) -> Iterator[str]:

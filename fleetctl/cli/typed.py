@@ -13,7 +13,7 @@ _COMMAND = re.compile(r"`fleetctl ([^`]+)`")
 _MEASURE = {"run", "resume", "plan", "aa", "matrix", "bisect", "minimize", "worker"}
 PLACES = {
     "--inventory": _MEASURE | {"status", "rollback", "unlock", "forget"},
-    "--runs": _MEASURE | {"results", "reclassify"},
+    "--runs": _MEASURE | {"results", "reclassify", "status", "rollback"},
 }
 
 

@@ -5,6 +5,7 @@ The real judge is asked about the clearest outcomes that there can be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +19,9 @@ from fleetctl.report.numbers import count
 from fleetctl.spec.experiment import Experiment
 from fleetctl.workflow.facts import design_of
 
-# share of bad sessions in control and treatment; every verdict is the clearest at one of them. A
-# control has a bad session in each run at least: without any the fault was not reproduced
-_CLEAREST = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.5))
+# share of bad sessions in control and treatment; every verdict is the clearest at one of them, and
+# each control shows the fault, without which nothing is judged
+_CLEAREST = ((1.0, 0.0), (0.5, 1.0), (1.0, 1.0), (1.0, 0.5))
 _ALWAYS = ("inconclusive", "invalid")
 
 
@@ -54,7 +55,7 @@ class _Planned:
             )
             if historical is not None:
                 sessions = historical.sessions
-                control = ArmCounts("control", (Run(max(round(bad[0] * sessions), 1), sessions),))
+                control = ArmCounts("control", (Run(math.ceil(bad[0] * sessions), sessions),))
             yield judge(
                 control,
                 treatment,
@@ -66,7 +67,7 @@ class _Planned:
     def _arm(self, arm: str, share: float, runs: int) -> ArmCounts:
         """Return the first runs of an arm, as if that share of the sessions of each was bad."""
         sessions = self.experiment.workload.sessions
-        bad = max(round(share * sessions), arm == "control")
+        bad = math.ceil(share * sessions)
         made = sorted(self._made(), key=lambda one: (one[0].position, one[1]))
         return ArmCounts(
             arm,

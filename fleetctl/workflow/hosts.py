@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from fleetctl.errors import (
     HostError,
     InputError,
     LeaseHeld,
+    StoreError,
 )
 from fleetctl.spec.inventory import Inventory
+from fleetctl.store.left_open import LeftOpen, left_open, note_rollback
 from fleetctl.transaction.outcome import Restored
-from fleetctl.transaction.snapshot import HeldTransaction, Status
+from fleetctl.transaction.snapshot import HeldTransaction, Query, Status
 from fleetctl.workflow.edges import Edges, Reached
 from fleetctl.workflow.reach import reach
 
@@ -59,6 +62,35 @@ def statuses(
     return ask_each(edges, inventory, names, lambda host: host.agent.status())
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a host holds, beside what runs of this machine remember of it.
+
+    Attributes:
+        status: of the host.
+        forgotten: what runs left there of which the host knows nothing, newest first.
+    """
+
+    status: Status
+    forgotten: tuple[LeftOpen, ...]
+
+
+def known(edges: Edges, inventory: Inventory, names: Sequence[str]) -> tuple[Answer[Known], ...]:
+    """Return what each host holds, and what this machine's runs say beyond that."""
+    return ask_each(edges, inventory, names, lambda host: _known(edges, host))
+
+
+def _known(edges: Edges, host: Reached) -> Known:
+    status = host.agent.status()
+    held = {t.run_id for t in status.transactions} | {one.lease.run_id for one in status.leases}
+    found = [left for left in left_open(edges.runs, host.name) if left.run_id not in held]
+    if any(left.machine_id for left in found):
+        # another machine may bear the name by now: what was done to the old one is not its matter
+        now = host.agent.observe(Query()).facts.machine_id
+        found = [left for left in found if left.machine_id in ("", now) or not now]
+    return Known(status, tuple(found))
+
+
 def rollback(
     edges: Edges, inventory: Inventory, names: Sequence[str], *, run_id: str, force: bool
 ) -> tuple[Answer[Restored], ...]:
@@ -73,10 +105,12 @@ def rollback(
         found = statuses(edges, inventory, names)
         _refuse_ambiguous(run_id, found)
         _refuse_unheld(run_id, found)
-    return ask_each(edges, inventory, names, lambda host: _roll_back(host, run_id, force=force))
+    return ask_each(
+        edges, inventory, names, lambda host: _roll_back(edges, host, run_id, force=force)
+    )
 
 
-def _roll_back(host: Reached, run_id: str, *, force: bool) -> Restored:
+def _roll_back(edges: Edges, host: Reached, run_id: str, *, force: bool) -> Restored:
     now = host.agent.status()
     chosen = [t for t in now.transactions if not run_id or t.run_id.startswith(run_id)]
     exact = [t for t in chosen if t.run_id == run_id]
@@ -84,7 +118,12 @@ def _roll_back(host: Reached, run_id: str, *, force: bool) -> Restored:
     if not run_id:
         _refuse_living(host.name, now, chosen)
     # newest first, as the status tells them: each gives back what the one before it had left
-    return _joined([host.agent.restore(transaction=held.id, force=force) for held in chosen])
+    done = _joined([host.agent.restore(transaction=held.id, force=force) for held in chosen])
+    if not done.conflicts and not done.problems:
+        for run in dict.fromkeys(held.run_id for held in chosen):
+            with contextlib.suppress(StoreError):  # a rollback needs no local state
+                note_rollback(edges.runs, run, host.name, edges.clock.now_s())
+    return done
 
 
 def _refuse_ambiguous(run_id: str, found: Sequence[Answer[Status]]) -> None:
@@ -111,14 +150,29 @@ def _refuse_unheld(run_id: str, found: Sequence[Answer[Status]]) -> None:
     held = {t.run_id for answer in found if answer.value for t in answer.value.transactions}
     if any(each.startswith(run_id) for each in held):
         return
+    _refuse_unchanged(run_id, found)
     raise InputError(
         f"nothing of run {run_id} is held",
         why="; ".join(_what_is_held(answer) for answer in found),
-        next_step="name one of these runs: "
+        next_step="if you meant one of these runs, name it: "
         + ", ".join(f"`fleetctl rollback {each}`" for each in sorted(held))
         if held
         else "nothing needs to be brought back; `fleetctl status` shows every host",
     )
+
+
+def _refuse_unchanged(run_id: str, found: Sequence[Answer[Status]]) -> None:
+    """Refuse to bring back what a run has not changed: it holds a lease, and nothing more."""
+    for answer in found:
+        for held in answer.value.leases if answer.value else ():
+            if held.lease.run_id.startswith(run_id):
+                raise InputError(
+                    f"run {held.lease.run_id} has changed nothing on {answer.host}",
+                    why=f"it only holds a lease there, which ends in {held.expires_in_s:.0f} s"
+                    " unless renewed",
+                    next_step="wait until it has ended, or"
+                    f" `fleetctl unlock --id {held.lease.id} --host {answer.host}`",
+                )
 
 
 def _what_is_held(answer: Answer[Status]) -> str:

@@ -39,7 +39,7 @@ class Holding:
             return [f"it holds no host; {resume}"]
         there = " ".join(f"--host {host}" for host in self.hosts)
         return [
-            f"each of {', '.join(self.hosts)} restores itself when its lease ends:"
+            f"when its lease ends, each host restores itself ({', '.join(self.hosts)}):"
             f" `fleetctl status {there}` says when",
             f"at once: `fleetctl rollback {self.run_id} {there}`",
             resume,

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.cli.hosts import _status_lines, only_there
+from fleetctl.cli.hosts import _as_json, _known_lines, _status_lines, only_there
+from fleetctl.store.left_open import LeftOpen
 from fleetctl.transaction.snapshot import HeldTransaction, Status
+from fleetctl.workflow.hosts import Answer, Known
 
 
 def kept(since_s: float) -> HeldTransaction:
@@ -58,3 +60,24 @@ def test_a_change_in_conflict_reads_as_one():
 )
 def test_the_next_step_of_one_host_s_trouble_leaves_the_others_alone(told, there):
     assert only_there(told, "h") == there
+
+
+@pytest.mark.parametrize(("state", "command"), [("kept", "results show"), ("unfinished", "resume")])
+def test_what_only_this_machine_remembers_is_told_and_not_called_a_change(state, command):
+    runs = [LeftOpen(f"r{n}", state, 3600.0, "") for n in range(5)]
+
+    head, *notes = _known_lines(Known(Status((), ()), tuple(runs)))
+
+    assert head == "free; nothing is held"
+    assert "(1970-01-01 01:00:00 UTC), and the host knows nothing of it: it " in notes[0]
+    assert f"`fleetctl {command} r0`" in notes[0]
+    assert (len(notes), notes[-1]) == (4, "  note: and 2 earlier runs; `--json` has them all")
+
+
+def test_json_of_a_status_has_it_beside_what_the_host_says():
+    found = Known(Status((), ()), (LeftOpen("r", "kept", 1.0, "m"),))
+
+    answer = _as_json(Answer("h", found))["answer"]
+
+    assert (answer["leases"], answer["transactions"]) == ((), ())
+    assert [left["run_id"] for left in answer["forgotten"]] == ["r"]

@@ -47,7 +47,7 @@ def test_a_hint_names_the_places_that_were_named(called, words, told):
 
 def test_only_commands_that_take_a_place_get_it_and_none_gets_it_twice(called):
     called("status", "--inventory", "i.toml", "--runs", "r")
-    text = "`fleetctl lab up`, `fleetctl results list`, `fleetctl status --inventory j`, `nc h 1`"
+    text = "`fleetctl lab up`, `fleetctl results list`, `fleetctl unlock --inventory j`, `nc h 1`"
 
     assert as_here(text) == text.replace("list`", "list --runs r`")
 

@@ -6,9 +6,11 @@ import pytest
 
 from fleetctl.errors import ExitCode, HostUnreachable, InputError
 from fleetctl.spec.inventory import Host, Inventory
+from fleetctl.store.run_folder import RunFolder
+from fleetctl.transaction.lease import Lease
 from fleetctl.transaction.outcome import Restored
-from fleetctl.transaction.snapshot import HeldTransaction, Status
-from fleetctl.workflow.hosts import rollback, worst_exit_code
+from fleetctl.transaction.snapshot import HeldLease, HeldTransaction, Status
+from fleetctl.workflow.hosts import known, rollback, worst_exit_code
 
 FACTS = {
     "address": "10.0.0.1",
@@ -28,10 +30,14 @@ class Agent:
             HeldTransaction(f"t-{run}", run, "ann@desk", "p", "u.service", "kept", 0.0, (), ())
             for run in runs
         )
+        self.leases: tuple[HeldLease, ...] = ()
         self.restored: list[str] = []
 
     def status(self) -> Status:
-        return Status((), self.held)
+        return Status(self.leases, self.held)
+
+    def observe(self, _query) -> SimpleNamespace:
+        return SimpleNamespace(facts=SimpleNamespace(machine_id="m-now"))
 
     def restore(self, *, transaction: str, force: bool) -> Restored:
         assert not force
@@ -40,17 +46,20 @@ class Agent:
 
 
 @pytest.fixture
-def fleet():
+def fleet(tmp_path):
     """Two hosts, each with a kept change of its own run; `a` holds two."""
     agents = {"a": Agent("20261129-run", "20261129-run-2"), "b": Agent("20261130-run")}
     edges = SimpleNamespace(
         connect=lambda name, _host: SimpleNamespace(host_name=name, close=lambda: None),
         agent=lambda transport, _host: agents[transport.host_name],
+        clock=SimpleNamespace(now_s=lambda: 9.0),
+        runs=tmp_path,
     )
     inventory = Inventory(hosts={name: Host(**FACTS) for name in agents})
     return SimpleNamespace(
         agents=agents,
         rollback=lambda run: rollback(edges, inventory, list(agents), run_id=run, force=False),
+        known=lambda: {a.host: a.value.forgotten for a in known(edges, inventory, list(agents))},
     )
 
 
@@ -105,3 +114,41 @@ def test_a_run_that_a_silent_host_may_hold_is_not_said_to_be_held_nowhere(fleet)
     fleet.agents["b"].status = silent
 
     assert worst_exit_code(fleet.rollback("nope")) == ExitCode.FAILED_NOT_RESTORED
+
+
+def kept(root, run_id, host, machine_id="m-now"):
+    folder = RunFolder.create(root, run_id, {"kind": "experiment"})
+    folder.write_json(f"hosts/{host}/facts.json", {"facts": {"machine_id": machine_id}})
+    folder.record(1.0, "deploying", site=host)
+    folder.record(2.0, "kept", host=host)
+
+
+def test_a_host_that_knows_nothing_of_a_run_is_told_with_what_the_run_remembers(fleet, tmp_path):
+    kept(tmp_path, "20261130-run", "b")  # which the host holds, too
+    kept(tmp_path, "20261130-lost", "b")
+    kept(tmp_path, "20261130-other", "b", machine_id="of another machine with that name")
+
+    found = fleet.known()
+
+    assert found["a"] == ()
+    assert [(left.run_id, left.state) for left in found["b"]] == [("20261130-lost", "kept")]
+
+
+def test_a_rollback_is_remembered_so_that_a_host_without_the_change_is_no_riddle(fleet, tmp_path):
+    kept(tmp_path, "20261130-run", "b")
+    fleet.rollback("20261130-run")
+    fleet.agents["b"].held = ()
+
+    assert fleet.known()["b"] == ()
+
+
+def test_who_brings_back_a_run_that_changed_nothing_yet_is_not_sent_to_another_s_change(fleet):
+    lease = Lease("l-1", "20261201-new", "ann@desk", "p", "u.service", 0.0, 60.0)
+    fleet.agents["b"].leases = (HeldLease(lease, 43.0, "systemd", ()),)
+
+    with pytest.raises(InputError, match="20261201-new has changed nothing on b") as caught:
+        fleet.rollback("20261201")
+
+    assert "ends in 43 s unless renewed" in caught.value.why
+    assert "`fleetctl unlock --id l-1 --host b`" in caught.value.next_step
+    assert "20261130" not in caught.value.next_step
