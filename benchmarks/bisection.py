@@ -26,7 +26,7 @@ import numpy as np
 
 from fleetctl.analysis.bisection import Worlds
 from fleetctl.analysis.bisection_rates import RatePriors, told
-from fleetctl.analysis.bisection_search import BisectDesign, End, Next, SearchRun, next_step
+from fleetctl.analysis.bisection_search import BisectDesign, End, Ending, Next, SearchRun, next_step
 from fleetctl.analysis.counts import ArmCounts, Run
 from fleetctl.analysis.design import Design
 from fleetctl.analysis.judgement import Word
@@ -189,27 +189,31 @@ def say(world: Lots, searches: int, seed: int) -> dict[str, float]:
             rate = world.rate if has_fault else 0.0
             bad = int(draw_runs(rng, rate, world.rho, SESSIONS, (1,))[0])
             runs.append(SearchRun(step.point, Run(bad, SESSIONS), step.confirms))
-        told[word_of(step, culprit, runs)] += 1
+        told[word_of(step, culprit, runs, world.changes)] += 1
     return {word: count / max(searches, 1) for word, count in sorted(told.items())}
 
 
-def word_of(end: End, culprit: int, runs: list[SearchRun]) -> str:
+def word_of(end: End, culprit: int, runs: list[SearchRun], last: int) -> str:
     """Return how a search ended: right or wrong, and whether its confirmation upholds it."""
-    if end.culprit is None:
+    if end.ending not in {Ending.FOUND, Ending.REVERSED}:
         return str(end.ending)
+    worse = end.culprit or 0
+    better = worse - 1 if worse else last
     arms = [
         ArmCounts(
             name,
             tuple(
                 replace(run.run, position=position, boot=str(position))
                 for position, run in enumerate(runs)
-                if (run.confirms, run.point) == (end.culprit, point)
+                if (run.confirms, run.point) == (worse, point)
             ),
         )
-        for name, point in (("control", end.culprit), ("treatment", end.culprit - 1))
+        for name, point in (("control", worse), ("treatment", better))
     ]
     word = judge(arms[0], arms[1], design=Design(runs=4)).word
     held = "confirmed" if word in {Word.REDUCED, Word.ELIMINATED} else "suspected"
+    if end.culprit is None:
+        return f"{end.ending}, {held}"
     return f"{'right' if end.culprit == culprit else 'wrong'}, {held}"
 
 

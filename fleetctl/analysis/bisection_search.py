@@ -24,7 +24,9 @@ class SearchRun:
     Attributes:
         point: how many of the changes the build had.
         run: what was counted.
-        confirms: the change whose confirmation this run belongs to; None in the search itself.
+        confirms: whose confirmation this run belongs to: the point of its worse build, which is
+            the suspect, or 0 where the first build is held to be worse than the last. None in the
+            search itself.
     """
 
     point: int
@@ -41,7 +43,7 @@ class BisectDesign:
         sessions: of one run.
         confidence: probability at which a change is the suspect.
         max_runs: of the search; the confirmation's come on top.
-        confirm_runs: of each of the two builds that the suspect separates.
+        confirm_runs: of each of the two builds that a confirmation compares.
         seed: of the confirmation's order.
         worlds: what is believed before the first run.
     """
@@ -119,8 +121,11 @@ def _search(design: BisectDesign, runs: Sequence[SearchRun]) -> Next | End:
     end = _rarest_end(design, runs)
     is_other = max(belief.none, belief.reversed_mass) >= design.confidence
     if is_other and _runs_at(runs, end) >= END_RUNS:
-        is_none = belief.none >= design.confidence
-        return End(Ending.NO_CHANGE if is_none else Ending.REVERSED)
+        if belief.none >= design.confidence:
+            return End(Ending.NO_CHANGE)
+        if _confirmed_so_far(runs, 0) >= 2 * design.confirm_runs:
+            return End(Ending.REVERSED)
+        return _confirm(design, runs, 0)
     if sum(run.confirms is None for run in runs) >= design.max_runs:
         return End(Ending.OUT_OF_RUNS)
     if is_other:
@@ -149,8 +154,8 @@ def _rarest_end(design: BisectDesign, runs: Sequence[SearchRun]) -> int:
     return min((design.changes, 0), key=lambda end: _runs_at(runs, end))
 
 
-def _confirmed_so_far(runs: Sequence[SearchRun], change: int) -> int:
-    return sum(run.confirms == change for run in runs)
+def _confirmed_so_far(runs: Sequence[SearchRun], worse: int) -> int:
+    return sum(run.confirms == worse for run in runs)
 
 
 def _unfinished_confirmation(design: BisectDesign, runs: Sequence[SearchRun]) -> int | None:
@@ -160,16 +165,19 @@ def _unfinished_confirmation(design: BisectDesign, runs: Sequence[SearchRun]) ->
     return last
 
 
-def _confirm(design: BisectDesign, runs: Sequence[SearchRun], change: int) -> Next | End:
-    """Return the next run of a confirmation: the build with the change is the control.
+def _confirm(design: BisectDesign, runs: Sequence[SearchRun], worse: int) -> Next | End:
+    """Return the next run of a confirmation: the worse build is the control.
 
-    A control shows the fault; the treatment, here the build without the change, mends it.
+    A control shows the fault; the treatment, the build without the suspect, mends it. Where the
+    list is held to lower the rate, the first build is the worse one and the last mends it: boots
+    that draw lots look like this, too, and only runs that were not chosen for it can tell.
     """
     if not design.confirm_runs:
-        return End(Ending.FOUND, change)
-    slots = schedule(design.confirm_runs, Order.INTERLEAVED, design.seed, host=f"change {change}")
-    slot = slots[_confirmed_so_far(runs, change)]
-    return Next(change if slot.arm == "control" else change - 1, confirms=change)
+        return End(Ending.FOUND, worse) if worse else End(Ending.REVERSED)
+    slots = schedule(design.confirm_runs, Order.INTERLEAVED, design.seed, host=f"change {worse}")
+    slot = slots[_confirmed_so_far(runs, worse)]
+    better = worse - 1 if worse else design.changes
+    return Next(worse if slot.arm == "control" else better, confirms=worse)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def arm_estimate(counts: ArmCounts, arms: Arms) -> ArmEstimate:
     return ArmEstimate(
         counts=counts,
         exact=clopper_pearson(counts.bad, counts.sessions),
-        adjusted=rate_interval(counts, arms.pooled) if arms.pooled.df else None,
+        adjusted=rate_interval(counts, arms.pooled, arms.rho_of_events) if arms.pooled.df else None,
         lower95=rate_lower_bound(counts, arms.pooled),
         upper95=rate_upper_bound(counts, arms.pooled, arms.rho_of_events),
     )

@@ -54,8 +54,8 @@ class ArmEstimate:
     Attributes:
         counts: the runs behind it.
         exact: Clopper-Pearson 95 % interval if sessions were independent.
-        adjusted: the same on effective counts, for the dispersion of the comparison; None where
-            the spread between runs is unknown.
+        adjusted: the same on effective counts, for the dispersion of the comparison; beta-binomial
+            when nothing was bad, as `upper95`. None where the spread between runs is unknown.
         lower95: one-sided lower bound on effective counts; sessions as independent where the
             spread is unknown.
         upper95: one-sided upper bound, likewise; beta-binomial when nothing was bad.

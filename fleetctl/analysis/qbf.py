@@ -87,8 +87,16 @@ def difference_interval(
     )
 
 
-def rate_interval(arm: ArmCounts, pooled: Pooled, conf: float = 0.95) -> Interval:
-    """Return the exact interval of one arm's rate on effective counts."""
+def rate_interval(
+    arm: ArmCounts, pooled: Pooled, rho_of_events: float, conf: float = 0.95
+) -> Interval:
+    """Return the exact interval of one arm's rate on effective counts.
+
+    Without bad sessions it ends at the bound of `rate_upper_bound`, each side with half of what
+    the interval leaves out: an interval and a bound of one arm rest on one model.
+    """
+    if not arm.bad:
+        return Interval(0.0, rate_upper_bound(arm, pooled, rho_of_events, (1 + conf) / 2))
     f = inflation(pooled, (1 + conf) / 2)
     return clopper_pearson(arm.bad / f, arm.sessions / f, conf)
 

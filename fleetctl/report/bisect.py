@@ -69,18 +69,23 @@ class BisectReport:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the verdict says that things are better without the suspect."""
+        """Whether the verdict says that things are better without the suspect, or with the list."""
         mended = (Word.ELIMINATED, Word.REDUCED)
         return self.judgement is not None and self.judgement.word in mended
 
     @property
+    def is_open(self) -> bool:
+        """Whether a confirmation was made and does not uphold what the search says."""
+        return self.judgement is not None and not self.is_confirmed
+
+    @property
     def exit_code(self) -> ExitCode:
         """What a process ends with: 0 for a culprit that holds."""
-        if self.end.ending is Ending.FOUND:
-            if self.is_confirmed or self.judgement is None:
-                return ExitCode.OK
-            is_void = self.judgement.word is Word.INVALID
+        if self.is_open:
+            is_void = self.judgement is not None and self.judgement.word is Word.INVALID
             return ExitCode.INVALID if is_void else ExitCode.INCONCLUSIVE
+        if self.end.ending is Ending.FOUND:
+            return ExitCode.OK
         if self.end.ending is Ending.OUT_OF_RUNS:
             return ExitCode.INCONCLUSIVE
         return ExitCode.UNEXPECTED_VERDICT
@@ -102,7 +107,7 @@ def _found(report: BisectReport) -> str:
     labels = report.step_labels(culprit)
     named = labels[0] if len(labels) == 1 else f"one of {', '.join(labels)}"
     mass = report.belief.raised[culprit - 1]
-    word = "FOUND" if report.is_confirmed or report.judgement is None else "SUSPECT, NOT CONFIRMED"
+    word = "SUSPECT, NOT CONFIRMED" if report.is_open else "FOUND"
     return (
         f"{word}: {named} raises the rate from about {percent(report.belief.good_rate)} to about"
         f" {percent(report.belief.bad_rate)} (probability {probability(mass)})."
@@ -119,6 +124,12 @@ def _no_change(report: BisectReport) -> str:
 
 def _reversed(report: BisectReport) -> str:
     step = int(np.argmax(report.belief.lowered)) + 1
+    if report.is_open:
+        return (
+            f"REVERSED, NOT CONFIRMED: the first build looked worse than the last"
+            f" ({_ends(report)}), and the runs made to confirm it don't show it; boots that draw"
+            " lots whether they have the fault look like this, so nothing is named."
+        )
     return (
         f"REVERSED: the list lowers the rate ({_ends(report)}), it does not raise it; the likeliest"
         f" to do so is {' or '.join(report.step_labels(step))}"
@@ -193,7 +204,9 @@ def notes(report: BisectReport) -> list[str]:
     if belief.none >= 0.001:
         found.append(f"that nothing changed has probability {probability(belief.none)}")
     if report.judgement is not None:
-        found.append(f"confirmation, without it: {verdict_headline(report.judgement)}")
+        is_found = report.end.ending is Ending.FOUND
+        compared = "without it" if is_found else "the last build against the first"
+        found.append(f"confirmation, {compared}: {verdict_headline(report.judgement)}")
         if report.judgement.word is Word.INVALID:
             found += [f"why: {told}" for told in why(report.judgement)]
     # the lines of its log that follow are in the run's folder, and in JSON
@@ -211,18 +224,28 @@ def next_steps(report: BisectReport) -> list[str]:
             return [
                 f"{merges[0]}: bisect the branch that it brought in, with its ends as good and bad"
             ]
-        if report.is_confirmed or report.judgement is None:
-            return []
-        if report.judgement.word is Word.INVALID:
-            return what_next(report.judgement)
-        return [
-            "raise `confirm_runs` and search again: the suspect is likely, its effect is not shown"
-        ]
+    if report.judgement is not None and report.is_open:
+        return _after_no_confirmation(report, report.judgement)
+    if report.end.ending is Ending.FOUND:
+        return []
     return {
         Ending.NO_CHANGE: [_after_no_change(report)],
         Ending.REVERSED: ["look for the change that mends it with `fleetctl minimize`"],
         Ending.OUT_OF_RUNS: ["raise `max_runs`, or the sessions of a run, and search again"],
     }[report.end.ending]
+
+
+def _after_no_confirmation(report: BisectReport, judgement: Judgement) -> list[str]:
+    if judgement.word is Word.INVALID:
+        return what_next(judgement)
+    if report.end.ending is Ending.FOUND:
+        return [
+            "raise `confirm_runs` and search again: the suspect is likely, its effect is not shown"
+        ]
+    return [
+        "look at the runs of each end: where some boots have the fault and others don't, more"
+        " runs help (`confirm_runs`, `max_runs`), more sessions don't"
+    ]
 
 
 def _after_no_change(report: BisectReport) -> str:
@@ -250,8 +273,9 @@ def render(report: BisectReport) -> str:
 
 def _verdict(report: BisectReport) -> str:
     """Return the verdict in one word; what its confirmation did not uphold was not found."""
-    is_open = report.judgement is not None and not report.is_confirmed
-    return "suspect" if is_open and report.end.ending is Ending.FOUND else str(report.end.ending)
+    if report.is_open:
+        return "suspect" if report.end.ending is Ending.FOUND else "inconclusive"
+    return str(report.end.ending)
 
 
 def as_json(report: BisectReport) -> dict[str, Any]:

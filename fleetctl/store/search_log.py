@@ -27,7 +27,8 @@ class Asked:
         number: of the question in the search, from 0.
         build: names of the changes in the build, or how else it is known; the arm's name.
         key: what the search knows the build by: a point, or the changes in it.
-        confirms: the change that a confirmation's run is for; None in the search itself.
+        confirms: the change that a confirmation's run is for, or 0 where the first build is held
+            to be worse than the last; None in the search itself.
         attempt: how often it was asked before: a killed controller asks again.
     """
 

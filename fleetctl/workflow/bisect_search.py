@@ -169,18 +169,20 @@ def _judgement(
 ) -> Judgement | None:
     """Judge the build without the suspect against the one with it, by the confirmation's own runs.
 
-    The judge's control is the arm that shows the fault, so here it is the build with the suspect.
+    The judge's control is the arm that shows the fault, so here it is the build with the suspect;
+    where the list lowers the rate, it is the first build.
     """
-    if end.ending is not Ending.FOUND or end.culprit is None or not asked.spec.bisect.confirm_runs:
+    judged = end.ending in (Ending.FOUND, Ending.REVERSED)
+    if not judged or not asked.spec.bisect.confirm_runs:
         return None
-    suspect = points[end.culprit]
+    worse = points[end.culprit or 0]
     facts = in_order(
         replace(
             TrialFacts.from_json(answered.facts),
-            arm="control" if answered.asked.key == (suspect,) else "treatment",
+            arm="control" if answered.asked.key == (worse,) else "treatment",
         )
         for answered in answers
-        if answered.asked.confirms == suspect
+        if answered.asked.confirms == worse
     )
     history, metric = History(folder.path.parent), asked.spec.metric
     experiment = _confirmation(asked.spec)

@@ -83,12 +83,38 @@ def test_ends_that_are_alike_end_with_no_change(rate):
     assert min(counts[0], counts[16]) >= 3
 
 
-def test_a_series_that_mends_the_fault_is_called_reversed():
-    end, _ = search(
-        BisectDesign(16, 40), lambda k: 0.01 if k >= 5 else 0.2, np.random.default_rng(3)
-    )
+def mends(k):
+    return 0.01 if k >= 5 else 0.2
+
+
+def test_a_series_that_mends_the_fault_is_called_reversed_after_runs_of_both_ends_for_that_alone():
+    end, runs = search(BisectDesign(16, 40), mends, np.random.default_rng(3))
 
     assert end == End(Ending.REVERSED)
+    confirming = [run.point for run in runs if run.confirms == 0]
+    assert (confirming.count(0), confirming.count(16), len(confirming)) == (4, 4, 8)
+    assert confirming[:4] == [0, 16, 16, 0]
+
+
+def test_without_a_confirmation_a_reversed_series_is_the_answer_at_once():
+    design = BisectDesign(16, 40, confirm_runs=0)
+    end, runs = search(design, mends, np.random.default_rng(3))
+
+    assert end == End(Ending.REVERSED)
+    assert all(run.confirms is None for run in runs)
+
+
+def test_runs_that_contradict_a_reversal_send_the_search_on():
+    seen = [SearchRun(k, Run(bad, 40)) for k, bad in ((8, 0), (0, 30), (4, 28), (8, 0), (0, 31))]
+    seen += [SearchRun(8, Run(0, 40)), SearchRun(0, Run(30, 40))]
+    design = BisectDesign(8, 40)
+    step = next_step(design, seen)
+    while isinstance(step, Next) and step.confirms == 0:
+        seen.append(SearchRun(step.point, Run(30 if step.point else 0, 40), 0))
+        step = next_step(design, seen)
+
+    assert sum(run.confirms == 0 for run in seen) == 8
+    assert isinstance(step, Next)
 
 
 def test_a_spent_budget_leaves_a_credible_set_with_the_truth_in_it():

@@ -325,3 +325,15 @@ def test_a_control_of_one_boot_tells_no_spread_so_that_clean_boots_count_one_by_
 def test_a_fault_that_showed_in_every_session_of_several_boots_needs_no_such_care():
     found = judge(arm("control", [40] * 3, [40] * 3), treatment(*[0] * 8))
     assert found.word is Word.ELIMINATED
+
+
+@settings(deadline=None, max_examples=60)
+@given(RUNS.filter(len), RUNS.filter(len))
+def test_a_one_sided_bound_lies_inside_its_arms_interval(bad, cleaner):
+    """They stand beside each other in a report, so they must not rest on different models."""
+    for found in (judge(control(*bad), treatment(*cleaner)), judge(control(*bad), treatment(0, 0))):
+        for one in (found.control, found.treatment):
+            if one.adjusted is not None:
+                low, high = one.adjusted
+                assert low - 1e-9 <= one.lower95 <= one.upper95 + 1e-9
+                assert one.upper95 <= high + 1e-9

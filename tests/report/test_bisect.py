@@ -132,6 +132,20 @@ def test_reversed_ends_name_the_change_that_mends():
     assert told.exit_code is ExitCode.UNEXPECTED_VERDICT
 
 
+def test_a_reversal_that_its_own_runs_do_not_show_names_nothing():
+    """Boots that draw lots looked reversed in one search of ten."""
+    runs = [(4, 0, None), (0, 9, None), (2, 9, None), (3, 0, None)] * 2
+    told = report(runs, End(Ending.REVERSED), judgement=verdict([9, 0, 0, 8], [0, 9, 0, 7]))
+    held = report(runs, End(Ending.REVERSED), judgement=verdict([9, 8, 7, 9], [0, 1, 0, 0]))
+
+    assert headline(told).startswith("REVERSED, NOT CONFIRMED: the first build looked worse")
+    assert "captured" not in headline(told)
+    assert (told.exit_code, as_json(told)["verdict"]) == (ExitCode.INCONCLUSIVE, "inconclusive")
+    assert "more runs help" in next_steps(told)[0]
+    assert "confirmation, the last build against the first" in " ".join(render(told).split())
+    assert (held.exit_code, as_json(held)["verdict"]) == (ExitCode.UNEXPECTED_VERDICT, "reversed")
+
+
 def test_a_spent_budget_tells_the_credible_set_and_no_culprit():
     told = report([(4, 9, None), (0, 0, None)], End(Ending.OUT_OF_RUNS))
 

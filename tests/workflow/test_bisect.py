@@ -94,6 +94,23 @@ def test_the_confirmation_is_judged_by_the_real_judge_from_its_own_runs(tmp_path
     assert report.search_runs + report.confirmation_runs == len(answers)
 
 
+def test_a_reversal_is_judged_from_runs_of_both_ends_made_for_that_alone(tmp_path):
+    asked = read_bisect(ROOT / "experiments/bisect.toml")
+    labels = tuple(content.name for content in asked.contents[1:])
+    search = BisectSearch(BisectDesign(5, 40), labels, make=None)
+    folder = RunFolder.create(tmp_path, "r", {})
+    answers, _ = measure(search, lambda key: 0 if key[0] >= 4 else 12)
+    for answered in answers:
+        SearchLog(folder).answer(answered)
+
+    report = report_bisect(asked, search, folder)
+
+    assert report.end == End(Ending.REVERSED)
+    control, treatment = report.judgement.control.counts, report.judgement.treatment.counts
+    assert (control.bad, treatment.bad, treatment.sessions) == (48, 0, 160)
+    assert report.exit_code is ExitCode.UNEXPECTED_VERDICT
+
+
 def test_a_change_of_many_files_is_one_thing_and_a_second_thing_is_still_seen():
     parts = (
         Difference(Kind.PATCH, "m", "1", "2"),
