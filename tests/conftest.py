@@ -92,7 +92,12 @@ class RunningLab:
         record = read_record(self.lab.directory)
         if record is None or record.kind is not Kind.NAMESPACES:
             return set()
-        find = f"find {' '.join(PLACES)} -xdev -name __pycache__ -prune -o -printf '%p %y %m %l\\n'"
+        # below a host's /etc is this machine's, where other tests make users meanwhile
+        find = (
+            f"find {' '.join(PLACES)} -xdev -ignore_readdir_race -name __pycache__ -prune"
+            r" -o -regex '/etc/\(passwd\|group\|shadow\|gshadow\|subuid\|subgid\).+' -prune"
+            r" -o -printf '%p %y %m %l\n'"
+        )
         hosts = self.states()
         return {f"{host}:{line}" for host in hosts for line in self.run(host, find).splitlines()}
 

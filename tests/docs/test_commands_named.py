@@ -48,13 +48,16 @@ def wrong(command: str) -> str:
 
 
 def literals(path: Path) -> Iterator[str]:
-    """Yield the texts of a module; what an f-string fills in is one word."""
+    """Yield the texts of a module; what an f-string fills in is one word.
+
+    Right after a word it is the next one, which brings its blank along or is not there at all.
+    """
     inside = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.JoinedStr):
             inside |= {id(part) for part in node.values}
             parts = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
-            yield "".join(map(str, parts))
+            yield re.sub(r"(?<=[a-z])X(?=[ `])", " X", "".join(map(str, parts)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield "" if id(node) in inside else node.value
 

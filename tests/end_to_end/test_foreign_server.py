@@ -81,7 +81,7 @@ def test_flags_readiness_and_classes_hold_for_a_server_that_is_not_ours(person, 
 
     assert done.returncode in (ExitCode.OK, ExitCode.INVALID), done.stderr
     shown = [e["shown"] for e in person.events() if e["kind"] == "deployed"]
-    assert any("FOREIGN_TOOL_PARSER='off' in process" in line for lines in shown for line in lines)
+    assert any('FOREIGN_TOOL_PARSER="off" in process' in line for lines in shown for line in lines)
     assert counts_of(person, "control") == {"done": 4}
     assert counts_of(person, "treatment") == {"leak": 4}
     untouched()

@@ -58,7 +58,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_host_restores_itself(person, unt
     code, said = person.interrupt(process, signal.SIGHUP, signal.SIGINT)
 
     assert code == ExitCode.INTERRUPTED
-    assert "dead-man" in said
+    assert "restores itself" in said
     wait_until(lambda: programs_of(person) == [])
     wait_until_free(person)
     untouched()

@@ -64,7 +64,7 @@ def test_arms_have_caches_of_their_own_that_outlive_a_turn_and_go_with_the_run(
     assert logs_of(person, "treatment") == ["", "diff-1.so,"]
     assert all("diff-0.so" in line for line in logs_of(person, "control"))
     shown = [line for e in person.events() if e["kind"] == "deployed" for line in e["shown"]]
-    assert any(f"TRITON_CACHE_DIR={own!r} in process" in line for line in shown)
+    assert any(f'TRITON_CACHE_DIR="{own}" in process' in line for line in shown)
     report = person.last_report()
     assert f"compiled kernels of treatment on lab-1: TRITON_CACHE_DIR {own}" in report["notes"]
     assert "TRITON_CACHE_DIR" not in json.dumps(report["differences"])

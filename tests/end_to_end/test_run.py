@@ -35,7 +35,7 @@ def test_flags_are_proven_in_the_process_and_gone_afterwards(person, untouched):
     assert done.returncode == ExitCode.OK  # what was expected, not what the verdict is
     assert "proven" in done.stderr
     shown = [event["shown"] for event in person.events() if event["kind"] == "deployed"]
-    assert any("SGLANG_DSV4_GE_DIFF='1'" in line for lines in shown for line in lines)
+    assert any('SGLANG_DSV4_GE_DIFF="1"' in line for lines in shown for line in lines)
     untouched()
 
 

@@ -124,7 +124,7 @@ def test_flag_module_caches_and_readiness_of_another_framework(person, host):
 
     assert done.returncode in (ExitCode.OK, ExitCode.INVALID), done.stderr
     shown = {e["arm"]: "\n".join(e["shown"]) for e in person.events() if e["kind"] == "deployed"}
-    assert "TRANSFORMERS_VERBOSITY='error' in process" in shown["treatment"]
+    assert 'TRANSFORMERS_VERBOSITY="error" in process' in shown["treatment"]
     assert f"{PATCHED} is {module} (sha256" in shown["treatment"]
     assert f"marker {marker!r} was logged by process" in shown["treatment"]
     assert f"{PATCHED} is {module} (sha256" in shown["control"]

@@ -72,7 +72,7 @@ def test_a_flag_really_arrives_whatever_the_script_does(person, host, old, new):
         assert "SGLANG_DSV4_GE_DIFF" in done.stderr
         return
     shown = [event["shown"] for event in person.events() if event["kind"] == "deployed"]
-    assert any("SGLANG_DSV4_GE_DIFF='1'" in line for lines in shown for line in lines), done.stderr
+    assert any('SGLANG_DSV4_GE_DIFF="1"' in line for lines in shown for line in lines), done.stderr
 
 
 def test_a_flag_that_only_the_unit_sets_is_won_by_script_or_drop_in(person, host):
@@ -89,7 +89,7 @@ def test_a_flag_that_only_the_unit_sets_is_won_by_script_or_drop_in(person, host
 
     assert "50-x.conf:2" in explained.stdout
     shown = [event["shown"] for event in person.events() if event["kind"] == "deployed"]
-    assert any("SGLANG_DSV4_GE_DIFF='1'" in line for lines in shown for line in lines), done.stderr
+    assert any('SGLANG_DSV4_GE_DIFF="1"' in line for lines in shown for line in lines), done.stderr
 
 
 def test_a_flag_set_per_branch_is_refused_or_won_on_every_branch(person, host):
@@ -104,7 +104,7 @@ def test_a_flag_set_per_branch_is_refused_or_won_on_every_branch(person, host):
     assert "per-branch" in explained.stdout
     if done.returncode != ExitCode.REFUSED:
         shown = [event["shown"] for event in person.events() if event["kind"] == "deployed"]
-        assert any("SGLANG_DSV4_GE_DIFF='1'" in line for lines in shown for line in lines)
+        assert any('SGLANG_DSV4_GE_DIFF="1"' in line for lines in shown for line in lines)
 
 
 def test_another_virtual_environment_is_named(person, host, lab_hosts):

@@ -45,7 +45,7 @@ def test_an_arm_that_is_as_found_says_that_nothing_was_to_be_proven_and_what_was
 
     assert line == (
         "control is as found: no file or flag was changed, so nothing had to be proven; looked at: "
-        "A='0' in 2 processes; A='1' in 2 processes; B='x' in 2 processes; B unset in 2 processes"
+        'A="0" in 2 processes; A="1" in 2 processes; B="x" in 2 processes; B unset in 2 processes'
     )
     assert proven_line("a", Proof(), ()).endswith("so nothing had to be proven")
 
