@@ -151,11 +151,15 @@ def back(site: Site, transaction: str) -> list[str]:
         pass  # the host holds nothing of it
     except FleetError as error:
         return [f"the rollback failed: {error}"]
-    left = site.agent().status()
-    wrong = [f"open after the rollback: {held.state}" for held in left.transactions]
-    for held in left.leases:
+    for held in site.agent().status().leases:
         site.agent().release(held.lease.id)
-    return wrong
+    return _open(site)
+
+
+def _open(site: Site) -> list[str]:
+    """Return what is not over, though nobody but us was there."""
+    found = site.agent().status().transactions
+    return [f"{held.state} in the end: {held.conflicts} {held.problem}" for held in found]
 
 
 def fail_apply(attempt: Attempt, failing: Failing) -> Fault:
@@ -224,6 +228,7 @@ def fail_recovery(attempt: Attempt, failing: Failing) -> Fault:
         wrong = [f"it said that it was done: {w}" for w in differences(attempt.before, site.look())]
     since_s = now_s()
     site.run(site.python, *words, deadline_s=60)
+    wrong += _open(site)
     return attempt.ended(str(failing), since_s=since_s, left_s=0, more_wrong=tuple(wrong))
 
 
@@ -243,4 +248,5 @@ def fail_replace(attempt: Attempt, failing: Failing) -> Fault:
     for held in site.agent().status().leases:
         wrong += [f"the release failed: {told(partial(site.agent().release, held.lease.id))}"]
     wrong = [text for text in wrong if not text.endswith(": None")]
+    wrong += _open(site)
     return attempt.ended(str(failing), since_s=since_s, left_s=RETRY_S, more_wrong=tuple(wrong))

@@ -112,7 +112,10 @@ def _replace(edges: Edges, request: ApplyRequest, granted: Granted) -> Applied:
     try:
         applied = _apply(edges, request, granted)
     except BaseException:
-        revert(edges, old, Manner("the change that replaced it failed"))
+        failed_one = transactions.read(edges, request.transaction)
+        # where its own undo failed both stay open, and the end of the lease undoes it first
+        if failed_one is None or failed_one.state not in transactions.OPEN:
+            revert(edges, old, Manner("the change that replaced it failed"))
         raise
     replacing = transactions.read(edges, request.transaction)
     close(edges, old, lent_on=_lent(replacing))

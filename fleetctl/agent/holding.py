@@ -228,8 +228,33 @@ def drop(edges: Edges, lease_id: str) -> None:
 
 
 def restore_each(edges: Edges, found: Sequence[Transaction], manner: Manner) -> Restored:
-    """Revert transactions, newest first; one that fails does not stop the others."""
-    return combine(revert(edges, t.id, manner) for t in found)
+    """Revert transactions, newest first; one that fails stops only those that it rests on."""
+    parts, stuck = [], Stuck()
+    for each in found:
+        result = stuck.below(each) or revert(edges, each.id, manner)
+        stuck.note(each, result)
+        parts.append(result)
+    return combine(parts)
+
+
+class Stuck:
+    """Files that a newer change still has: an older one would take them for somebody's edit."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, str] = {}
+
+    def note(self, found: Transaction, result: Restored) -> None:
+        """Remember a change that could not be undone."""
+        if result.problems:
+            self._paths.update(dict.fromkeys(found.paths, found.id))
+
+    def below(self, found: Transaction) -> Restored | None:
+        """Return the problem of a change that waits for a newer one; None where it need not."""
+        waits_for = sorted({self._paths[path] for path in found.paths & self._paths.keys()})
+        if not waits_for:
+            return None
+        problem = f"transaction {found.id}: it comes after {waits_for[0]}, which is not back yet"
+        return dataclasses.replace(NOTHING, problems=(problem,))
 
 
 def guard_rollback(edges: Edges, found: Transaction) -> str:

@@ -164,13 +164,19 @@ def _refuse_if_somebody_works(edges: Edges) -> None:
 def _restore_all(
     edges: Edges, chosen: Sequence[Transaction], manner: Manner, *, hold: bool
 ) -> Restored:
-    parts = []
+    parts, stuck = [], holding.Stuck()
     for each in chosen:
         if each.state is State.REVERTED:
             parts.append(Restored((each.id,), (), (), (), (), ()))
             continue
+        waits = stuck.below(each)
+        if waits is not None:
+            stuck.note(each, waits)
+            parts.append(waits)
+            continue
         lease_id = holding.guard_rollback(edges, each)
         parts.append(holding.restore_each(edges, [each], manner))
+        stuck.note(each, parts[-1])
         _end_if_over(edges, lease_id, hold=hold)
     return holding.combine(parts)
 

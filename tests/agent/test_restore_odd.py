@@ -226,3 +226,42 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_no_edit_of_somebodys(
     assert "words of the kernel" in ground.agent.status().transactions[0].problem
     assert holding.expire(ground.edges, lease_id) is Expiry.SETTLED
     assert ground.look() == before
+
+
+def test_an_older_change_waits_for_a_newer_one_of_the_same_file_that_is_stuck(twice):
+    (lost,) = [p for p in twice.state.glob("objects/*") if p.read_bytes() == NEW_SCRIPT]
+    lost.unlink()  # what the newer change found
+
+    with pytest.raises(NotBack, match="it comes after two, which is not back yet"):
+        twice.agent.restore()
+
+    assert twice.script.read_bytes() == NEW_MODULE
+    assert "conflict" not in {held.state for held in twice.agent.status().transactions}
+    lost.write_bytes(NEW_SCRIPT)
+    twice.agent.restore(run_id="run-1")
+    assert twice.script.read_bytes() == SCRIPT
+    assert twice.agent.status().transactions == ()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_a_change_whose_undo_fails_leaves_the_one_before_it_open_and_not_in_conflict(ground):
+    before = ground.look()
+    lease = ground.lease()
+    first = ground.steps()[:1]
+    ground.agent.apply(lease, "first", first, ground.contents())
+    python = ground.root / "python"
+    # the exchange of the undo, and every one after it: of the take-back, of the change, of its undo
+    inject = "strace -qq -o /dev/null -e trace=renameat2 -e inject=renameat2:error=EROFS:when=3+"
+    python.write_text(f'#!/bin/sh\nexec {inject} {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    agent = Agent(ground.agent.transport, python=str(python), state_dir=str(ground.state))
+    other = WriteFile(str(ground.module), sha256(SCRIPT), None, sha256(b"VALUE = 'old'\n"))
+    failing = WriteFile(str(ground.script), sha256(NEW_SCRIPT), None, sha256(SCRIPT))
+
+    with pytest.raises(FleetError):
+        agent.apply(lease, "second", (other, failing), ground.contents(), replaces="first")
+
+    assert {held.state for held in ground.agent.status().transactions} == {"reverting"}
+    ground.agent.release(lease.id)
+    assert ground.look() == before
+    assert ground.agent.status().transactions == ()
