@@ -193,7 +193,7 @@ FLAG_TOLD = {
     Flag.DRIFT: "drift: the rate changes over time within the arms",
     Flag.HETEROGENEOUS: "heterogeneous: runs or hosts differ by more than chance",
     Flag.HISTORICAL_CONTROL: "historical control: it is from another day, so anything that changed"
-    " since counts as the treatment",
+    " since counts as the treatment, and so does the luck of its boot",
     Flag.BLOCKED_ORDER: "blocked order: all runs of one arm came first, so any drift looks like an"
     " effect",
     Flag.POST_HOC: "post hoc: the question was asked after the data were seen",
