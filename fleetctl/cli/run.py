@@ -130,6 +130,7 @@ def aa(
     import dataclasses
 
     from fleetctl.cli.wiring import edges, the_inventory
+    from fleetctl.report.numbers import count as counted
     from fleetctl.store.history import History
     from fleetctl.workflow.aa import record_of, run_aa
     from fleetctl.workflow.as_found import notes_of
@@ -159,5 +160,6 @@ def aa(
         print_lines(["dispersion: nothing can be said, every run was all clean or all bad"])
     else:
         names = ", ".join(found.records)
-        print_lines([f"dispersion {found.phi:.2f} on {found.df} degrees of freedom, from {names}"])
+        freedom = f"{counted(found.df, 'degree')} of freedom"
+        print_lines([f"dispersion {found.phi:.2f} on {freedom}, from {names}"])
     print_lines(notes)

@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 _COMMAND = re.compile(r"`fleetctl ([^`]+)`")
 # which commands take the option that a process was called with
+_OF_A_SPEC = frozenset({"run", "plan", "aa", "bisect", "minimize", "matrix"})
 _MEASURE = {"run", "resume", "plan", "aa", "matrix", "bisect", "minimize", "worker"}
 PLACES = {
     "--inventory": _MEASURE | {"status", "rollback", "unlock", "forget"},
@@ -32,6 +33,8 @@ def as_here(text: str) -> str:
 
 def _placed(command: str) -> str:
     words = command.split()
+    if words == sys.argv[1:2] and words[0] in _OF_A_SPEC:  # the same once more, spec and all
+        return typed().partition(" ")[2]
     for option, value in _given(sys.argv[1:]):
         if words[0] in PLACES[option] and not any(w.split("=")[0] == option for w in words):
             command += f" {option} {shlex.quote(value)}"

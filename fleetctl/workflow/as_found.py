@@ -47,10 +47,13 @@ def kept_changes(held: Mapping[str, Status]) -> Iterator[str]:
 
 
 def _warning(host: str, run: str, what: str) -> str:
-    return (
-        f"{host} as found holds {what} of run {run};"
-        f" `fleetctl rollback {run} --host {host}` takes it back"
+    back = f"`fleetctl rollback {run} --host {host}`"
+    then = (
+        f"{back} takes it back"
+        if what == _LEFT[State.COMMITTED.value]
+        else f"no run gets that unit until {back} has decided it"
     )
+    return f"{host} as found holds {what} of run {run}; {then}"
 
 
 def _left(held: Mapping[str, Status]) -> Iterator[tuple[str, str, str]]:

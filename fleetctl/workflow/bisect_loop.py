@@ -180,7 +180,8 @@ class Searching(Generic[S]):
         raise InputError(
             f"{_ATTEMPTS} trials of {question.build} in a row could not be used",
             why="; ".join(reasons),
-            next_step="see the trials in the run's folder; --resume goes on when the cause is gone",
+            next_step=f"see the trials in {self.folder.path / 'trials'};"
+            f" `fleetctl resume {self.folder.run_id}` goes on when the cause is gone",
             exit_code=ExitCode.INVALID,
         )
 

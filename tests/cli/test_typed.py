@@ -56,3 +56,19 @@ def test_the_command_line_is_told_as_a_shell_takes_it(called):
     called("run", "my spec.toml", "--json")
 
     assert typed() == "fleetctl run 'my spec.toml' --json"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["aa", "my spec.toml", "--runs", "r"],
+            "`fleetctl aa 'my spec.toml' --runs r` starts anew",
+        ),
+        (["resume", "R"], "`fleetctl aa` starts anew"),
+    ],
+)
+def test_the_same_command_again_is_told_with_its_spec(called, words, told):
+    called(*words)
+
+    assert as_here("`fleetctl aa` starts anew") == told
