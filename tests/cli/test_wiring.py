@@ -72,8 +72,8 @@ def test_the_first_signal_asks_for_an_orderly_end_and_the_second_says_what_to_ty
     runs = " --runs r" if "r" in words else ""
     if "holding" in words:
         assert "; being restored: lab-1 (again: leave at once)" in said
-        assert f"`fleetctl status --host lab-1{place}` says when" in said
-        assert f"at once: `fleetctl rollback r1 --host lab-1{place}`" in said
+        assert f"`fleetctl status --host lab-1{place}{runs}` says when" in said
+        assert f"at once: `fleetctl rollback r1 --host lab-1{place}{runs}`" in said
         assert f"`fleetctl resume r1{place}{runs}` goes on" in said
     else:
         assert "restored" not in said
