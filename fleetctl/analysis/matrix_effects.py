@@ -318,7 +318,8 @@ def _dispersion_of_cells(
     Only cells with bad sessions count: the others show no spread, and would dilute it.
     """
     eventful = [cell.counts.clusters for cell in cells if cell.counts.bad > 0]
-    return pooled_dispersion(eventful, history)
+    pooled = pooled_dispersion(eventful, history)
+    return pooled.phi, pooled.df
 
 
 def _exact_effect(

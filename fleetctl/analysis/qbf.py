@@ -25,10 +25,24 @@ class Pooled(NamedTuple):
     Attributes:
         phi: dispersion, at least 1.
         df: 0 when nothing was replicated and there is no history: then nothing can be tested.
+        size: sessions of a boot for which `phi` stands.
     """
 
     phi: float
     df: int
+    size: float = math.inf
+
+    def of(self, arm: ArmCounts) -> Pooled:
+        """Return the dispersion of one arm's total.
+
+        An arm that is one boot, as a control from another day, shows no spread of its own, and
+        the luck that its sessions share does not shrink with their number: their correlation, by
+        the other arm's boots, makes a larger boot disperse more.
+        """
+        if len(arm.clusters) != 1 or arm.sessions <= self.size:
+            return self
+        shared = 1 + (arm.sessions - 1) * correlation(self.phi, [self.size])
+        return self._replace(phi=max(self.phi, shared))
 
 
 class QbfTest(NamedTuple):
@@ -48,7 +62,15 @@ def pooled_dispersion(
     for clusters in arms:
         x2, df = pearson(clusters)
         x2_sum, df_sum = x2_sum + x2, df_sum + df
-    return Pooled(max(1.0, x2_sum / df_sum) if df_sum else 1.0, df_sum)
+    return Pooled(max(1.0, x2_sum / df_sum) if df_sum else 1.0, df_sum, _size(arms))
+
+
+def _size(arms: Sequence[Sequence[Cluster]]) -> float:
+    """Return the sessions of a boot, by the arms whose boots were compared with each other."""
+    several = [cluster.sessions for clusters in arms if len(clusters) > 1 for cluster in clusters]
+    if several:
+        return sum(several) / len(several)
+    return min((cluster.sessions for clusters in arms for cluster in clusters), default=math.inf)
 
 
 def qbf_test(
@@ -59,9 +81,11 @@ def qbf_test(
     nb, nc = control.sessions, treatment.sessions
     if not (nb and nc and pooled.df):
         return QbfTest(None, None, pooled.df, None)
-    p = (control.bad + treatment.bad) / (nb + nc)
+    # 1 unless an arm is a single boot that is larger than the others
+    wb, wc = (pooled.phi / pooled.of(arm).phi for arm in (control, treatment))
+    p = (control.bad * wb + treatment.bad * wc) / (nb * wb + nc * wc)
     difference = treatment.bad / nc - control.bad / nb
-    error = math.sqrt(pooled.phi * p * (1 - p) * (1 / nb + 1 / nc))
+    error = math.sqrt(pooled.phi * p * (1 - p) * (1 / (nb * wb) + 1 / (nc * wc)))
     t = difference / error if error else 0.0
     return QbfTest(pooled.phi, t, pooled.df, float(2 * stats.t.sf(abs(t), pooled.df)))
 
@@ -81,9 +105,9 @@ def difference_interval(
     control: ArmCounts, treatment: ArmCounts, pooled: Pooled, conf: float = 0.95
 ) -> Interval:
     """Return the Miettinen-Nurminen interval of the difference on effective counts."""
-    f = inflation(pooled, (1 + conf) / 2)
+    fb, fc = (inflation(pooled.of(arm), (1 + conf) / 2) for arm in (control, treatment))
     return miettinen_nurminen(
-        control.bad / f, control.sessions / f, treatment.bad / f, treatment.sessions / f, conf
+        control.bad / fb, control.sessions / fb, treatment.bad / fc, treatment.sessions / fc, conf
     )
 
 
@@ -97,13 +121,13 @@ def rate_interval(
     """
     if not arm.bad:
         return Interval(0.0, rate_upper_bound(arm, pooled, rho_of_events, (1 + conf) / 2))
-    f = inflation(pooled, (1 + conf) / 2)
+    f = inflation(pooled.of(arm), (1 + conf) / 2)
     return clopper_pearson(arm.bad / f, arm.sessions / f, conf)
 
 
 def rate_lower_bound(arm: ArmCounts, pooled: Pooled, conf: float = 0.95) -> float:
     """Return the one-sided lower bound of one arm's rate on effective counts."""
-    f = inflation(pooled, conf)
+    f = inflation(pooled.of(arm), conf)
     return lower_bound(arm.bad / f, arm.sessions / f, conf)
 
 
@@ -116,12 +140,12 @@ def rate_upper_bound(
     from history and from the arms that had events.
     """
     if arm.bad:
-        f = inflation(pooled, conf)
+        f = inflation(pooled.of(arm), conf)
         return upper_bound(arm.bad / f, arm.sessions / f, conf)
     return zero_event_upper([cluster.sessions for cluster in arm.clusters], rho_of_events, conf)
 
 
-def correlation(phi: float, run_sizes: Sequence[int]) -> float:
+def correlation(phi: float, run_sizes: Sequence[float]) -> float:
     """Return the correlation inside runs that gives dispersion `phi`: (phi - 1) / (m - 1)."""
     mean = sum(run_sizes) / len(run_sizes) if run_sizes else 0.0
     return min(1.0, max(0.0, phi - 1) / (mean - 1)) if mean > 1 else 0.0

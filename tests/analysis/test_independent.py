@@ -132,6 +132,17 @@ def _arm(name, dice):
     return arm(name, bad, sizes)
 
 
+def _spread_of_a_total(one, both, phi):
+    """The variance of an arm's total over the binomial one: a lone boot by its own size."""
+    sizes = [[run.sessions for run in arm.runs] for arm in both]
+    usual = [n for own in sizes if len(own) > 1 for n in own]
+    usual = np.mean(usual) if usual else min(n for own in sizes for n in own)
+    if len(one.runs) > 1 or one.sessions <= usual:
+        return phi
+    rho = min(1.0, (phi - 1) / (usual - 1)) if usual > 1 else 0.0
+    return max(phi, 1 + (one.sessions - 1) * rho)
+
+
 @pytest.mark.parametrize("case", range(40))
 def test_the_main_test_is_a_t_test_on_floored_dispersion(case):
     dice = random.Random(case)
@@ -152,8 +163,10 @@ def test_the_main_test_is_a_t_test_on_floored_dispersion(case):
     if not (a.sessions and b.sessions and df):
         assert (found.phi, found.t, found.p) == (None, None, None)
         return
-    phi, p = max(1.0, spread / df), (a.bad + b.bad) / (a.sessions + b.sessions)
-    error = math.sqrt(phi * p * (1 - p) * (1 / a.sessions + 1 / b.sessions))
+    phi = max(1.0, spread / df)
+    na, nb = (one.sessions / _spread_of_a_total(one, (a, b), phi) for one in (a, b))
+    p = (a.rate * na + b.rate * nb) / (na + nb)
+    error = math.sqrt(p * (1 - p) * (1 / na + 1 / nb))
     t = (b.rate - a.rate) / error if error else 0.0
     assert found.phi == pytest.approx(phi)
     assert found.t == pytest.approx(t)

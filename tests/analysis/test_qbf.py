@@ -43,8 +43,8 @@ def test_arms_that_end_alike_do_not_differ(bad):
 
 
 def test_dispersion_is_never_taken_below_one():
-    assert qbf.pooled_dispersion([]) == (1.0, 0)
-    assert qbf.pooled_dispersion([], Dispersion(0.4, 11)) == (1.0, 11)
+    assert qbf.pooled_dispersion([])[:2] == (1.0, 0)
+    assert qbf.pooled_dispersion([], Dispersion(0.4, 11))[:2] == (1.0, 11)
 
 
 def test_few_degrees_of_freedom_make_sessions_worth_less():
@@ -68,3 +68,27 @@ def test_a_bound_after_clean_runs_widens_with_the_correlation_seen_elsewhere():
     pooled = qbf.Pooled(1.0, 4)
 
     assert qbf.rate_upper_bound(clean, pooled, 0.0) < qbf.rate_upper_bound(clean, pooled, 0.05)
+
+
+def test_a_control_that_is_one_large_boot_is_worth_no_more_than_its_shared_luck_leaves():
+    treatment = arm("treatment", [2, 9, 3, 11, 1, 8], [40] * 6)
+    one_boot, many = arm("control", [120], [400]), arm("control", [12] * 10, [40] * 10)
+    pooled = qbf.pooled_dispersion((one_boot.clusters, treatment.clusters))
+    rho = qbf.correlation(pooled.phi, [40])
+
+    assert pooled.size == 40
+    assert pooled.of(one_boot).phi == pytest.approx(1 + 399 * rho)
+    assert pooled.of(treatment) == pooled
+    assert pooled.of(arm("control", [12], [40])) == pooled
+    assert qbf.qbf_test(one_boot, treatment).p > qbf.qbf_test(many, treatment).p
+    wide, narrow = (
+        qbf.difference_interval(control, treatment, pooled) for control in (one_boot, many)
+    )
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_a_control_of_independent_sessions_keeps_its_worth_however_large_its_boot_is():
+    treatment, control = arm("treatment", [0, 1, 0, 1], [40] * 4), arm("control", [60], [400])
+    pooled = qbf.pooled_dispersion((control.clusters, treatment.clusters))
+
+    assert pooled.of(control).phi == pooled.phi == 1
