@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetctl.errors import InputError
-from fleetctl.spec.experiment import Experiment, History, Patch
+from fleetctl.spec.another_day import History
+from fleetctl.spec.experiment import Experiment, Patch
 from fleetctl.spec.limits import shortened
 from fleetctl.spec.loader import load_experiment
 from fleetctl.spec.nearest import nearest

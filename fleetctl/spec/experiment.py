@@ -13,8 +13,9 @@ from pydantic import (
     model_validator,
 )
 
+from fleetctl.spec.another_day import History
 from fleetctl.spec.flags import Flags, checked_flag_name, checked_flags
-from fleetctl.spec.limits import MOST_SEED, MOST_TOKENS
+from fleetctl.spec.limits import MOST_SEED, MOST_SESSIONS, MOST_TOKENS
 from fleetctl.spec.metric import Metric
 from fleetctl.spec.quantities import (
     Duration,
@@ -33,7 +34,6 @@ from fleetctl.spec.value import Value
 Verdict = Literal["eliminated", "reduced", "worse", "no_effect", "inconclusive", "invalid"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-_MAX_SESSIONS = 1_000_000
 
 
 class Patch(Value):
@@ -92,35 +92,6 @@ def checked_patches(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
 
 def _names_no_file(path: str) -> bool:
     return path.endswith("/") or not PurePosixPath(path).name.strip()
-
-
-class History(Value):
-    """A control that was measured on another day.
-
-    Attributes:
-        corrupted: corrupted sessions of that day, for metric = "corruption"; or
-        failed: failed ones, for metric = "failures".
-        sessions: all sessions of that day.
-    """
-
-    corrupted: int | None = Field(default=None, ge=0)
-    failed: int | None = Field(default=None, ge=0)
-    sessions: int = Field(gt=0, le=_MAX_SESSIONS)
-
-    @model_validator(mode="after")
-    def _at_most_all(self) -> History:
-        for name, bad in (("corrupted", self.corrupted), ("failed", self.failed)):
-            if bad is not None and bad > self.sessions:
-                raise ValueError(f"`{name}` can't exceed `sessions`")
-        return self
-
-    def bad(self, metric: Metric) -> int:
-        """Return the bad sessions of that day; raises ValueError where they were not told."""
-        name = {"corruption": "corrupted", "failures": "failed"}[metric]
-        bad: int | None = getattr(self, name)
-        if bad is None:
-            raise ValueError(f'a control from another day needs `{name}` for metric = "{metric}"')
-        return bad
 
 
 class Control(Value):
@@ -207,7 +178,7 @@ class ToolcallSpec(Value):
     max_tokens: int = Field(default=1800, gt=0, le=MOST_TOKENS)
     context_spread: float = Field(default=0.0, ge=0, le=1)
     cache_mode: Literal["shared", "unique", "mixed"] = "unique"
-    cache_groups: int = Field(default=4, gt=0, le=_MAX_SESSIONS)
+    cache_groups: int = Field(default=4, gt=0, le=MOST_SESSIONS)
     stream: bool = True
     tool_choice: Literal["auto", "required", "none"] = "auto"
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -233,7 +204,7 @@ class CommandSpec(Value):
 
     kind: Literal["command"]
     argv: tuple[SystemText, ...] = Field(min_length=1)
-    sessions: int = Field(default=40, gt=0, le=_MAX_SESSIONS)
+    sessions: int = Field(default=40, gt=0, le=MOST_SESSIONS)
     deadline: Limit = 1800.0
 
     @field_validator("argv")

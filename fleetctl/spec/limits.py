@@ -8,6 +8,8 @@ MOST_TOKENS = 10_000_000
 """More than any model's context: a larger number is a mistake, and its filler would take hours."""
 MOST_SEED = 2**63 - 1
 """The largest seed that every random generator and every record of a run takes."""
+MOST_SESSIONS = 1_000_000
+"""Sessions of one run, or of a control from another day."""
 _MOST_SHOWN = 60
 
 

@@ -10,8 +10,8 @@ from fleetctl.analysis.guards import GuardFacts
 from fleetctl.analysis.history import Dispersion, pool
 from fleetctl.analysis.judgement import Judgement
 from fleetctl.analysis.verdict import judge
+from fleetctl.spec.another_day import History as ControlHistory
 from fleetctl.spec.experiment import Experiment
-from fleetctl.spec.experiment import History as ControlHistory
 from fleetctl.spec.metric import Metric
 from fleetctl.store.history import History
 from fleetctl.workflow.facts import (
