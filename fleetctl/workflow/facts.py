@@ -342,7 +342,7 @@ def _arm_facts(facts: Sequence[TrialFacts], metric: Metric) -> ArmFacts:
             (f.concurrency_share for f in facts if f.concurrency_share is not None), default=None
         ),
         foreign_load=_foreign_load(facts),
-        other_failures=_other_failures(facts),
+        other_failures=_other_failures(facts) if metric == "corruption" else None,
     )
 
 

@@ -262,13 +262,13 @@ def failing(order: str, failed: dict[str, list[int]], corrupted: int = 1):
 
 def test_a_fault_that_shows_itself_by_failures_alone_is_judged_by_them(folder):
     folder.write_json(ORDER, {"h": ORDER_OF_4})
-    facts = failing(ORDER_OF_4, {"A": [10, 9, 11, 10], "B": [0] * 4})
+    facts = failing(ORDER_OF_4, {"A": [10, 9, 11, 10], "B": [1, 0, 0, 1]})
 
     found = judged(folder, facts, FAILURES)
     text, stored = report_of(folder), json.loads((folder.path / "report.json").read_text())
 
     assert found.judgement.word is Word.REDUCED
-    assert (found.judgement.control.counts.bad, found.judgement.treatment.counts.bad) == (44, 4)
+    assert (found.judgement.control.counts.bad, found.judgement.treatment.counts.bad) == (44, 6)
     assert "of sessions failed" in text
     assert text.count("FAILED sessions: ") == 8
     words = " ".join(text.split()).replace("corrupted ones are among them", "")
