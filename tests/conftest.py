@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -95,7 +96,8 @@ class RunningLab:
         # below a host's /etc is this machine's, where other tests make users meanwhile
         find = (
             f"find {' '.join(PLACES)} -xdev -ignore_readdir_race -name __pycache__ -prune"
-            r" -o -regex '/etc/\(passwd\|group\|shadow\|gshadow\|subuid\|subgid\).+' -prune"
+            r" -o -regex '/etc/\(n?\(passwd\|group\|shadow\|gshadow\)\|sub[ug]id\|sudoers.d/fleet\).*'"
+            r" -prune"
             r" -o -printf '%p %y %m %l\n'"
         )
         hosts = self.states()
@@ -162,7 +164,14 @@ class Labs:
 
 
 def _sweep() -> None:
-    """End labs of pytest processes that were killed."""
+    """End labs of pytest processes that were killed; of several workers one after the other."""
+    lock = Path(tempfile.gettempdir()) / f"{DIRECTORY_PREFIX}sweeping-{os.geteuid()}"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        _end_labs_of_the_dead()
+
+
+def _end_labs_of_the_dead() -> None:
     for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         pid = directory.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]
         is_ours = directory.stat().st_uid == os.geteuid()
