@@ -96,7 +96,7 @@ class RunningLab:
         # below a host's /etc is this machine's, where other tests make users meanwhile
         find = (
             f"find {' '.join(PLACES)} -xdev -ignore_readdir_race -name __pycache__ -prune"
-            r" -o -regex '/etc/\(n?\(passwd\|group\|shadow\|gshadow\)\|sub[ug]id\|sudoers.d/fleet\).*'"
+            r" -o -regex '/etc/\(n?\(passwd\|group\|g?shadow\)\|sub[ug]id\|sudoers.d/fleet\).*'"
             r" -prune"
             r" -o -printf '%p %y %m %l\n'"
         )
