@@ -161,7 +161,7 @@ class TestStartups:
 class TestDeath:
     """Peers that freeze, and connections that end."""
 
-    def test_a_frozen_peer_and_a_cut_network_are_noticed_in_less_than_15_s(
+    def test_a_frozen_peer_and_a_cut_network_are_noticed_long_before_the_deadline(
         self, sshds: Sshds, open_transport: Open, cuttable: RunningLab | None
     ):
         def freeze(backend: Backend) -> tuple[float, str]:
