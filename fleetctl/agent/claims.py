@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import secrets
@@ -25,7 +26,8 @@ from fleetctl.transaction.lease import IDENTIFIER, Lease
 ROOTS = Path("/run/fleetctl")
 EVERYBODYS = (Path("/run/lock"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - sticky; names are random
 PREFIX = "fleetctl-lease-"
-MOST_BYTES = 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024  # a tree has thousands of files, and half a claim is none
+NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Claims:
         state = os.path.realpath(self._state.path)
         self._write(Claim(lease, unit, (), state, self._clock.boot_id()))
 
+    def has(self, lease_id: str) -> bool:
+        """Tell whether a lease has its claim; its agent may have been killed before it left one."""
+        return bool(self._own(lease_id))
+
     def extend(self, lease_id: str, paths: Collection[str]) -> None:
         """Claim files, too, on top of those that are claimed.
 
@@ -84,9 +90,11 @@ class Claims:
     def drop_all_but(self, lease_ids: Collection[str]) -> None:
         """Take back the claims of leases that are over."""
         ours = os.path.realpath(self._state.path)
-        for _, claim in _all():
+        for path, claim in _all():
             if claim.state == ours and claim.lease.id not in lease_ids:
                 self.drop(claim.lease.id)
+                with contextlib.suppress(OSError):  # what a kill left before it got its name
+                    path.unlink()
 
     def others(self) -> tuple[Claim, ...]:
         """Return the live claims of other state directories; removes those that are over."""
@@ -103,8 +111,10 @@ class Claims:
         return tuple(found)
 
     def _own(self, lease_id: str) -> list[Claim]:
-        found = (_read(self._path(folder, lease_id)) for folder in _folders())
-        return [claim for claim in found if claim is not None]
+        """Return what we left for a lease; what others put under its name is not believed."""
+        ours = os.path.realpath(self._state.path)
+        found = (_read(self._path(f, lease_id), owner=os.geteuid()) for f in _folders())
+        return [c for c in found if c is not None and (c.state, c.lease.id) == (ours, lease_id)]
 
     def _write(self, claim: Claim) -> None:
         """Write a claim whole, under its name at once: half of one would count for none."""
@@ -167,17 +177,18 @@ def _all() -> Iterator[tuple[Path, Claim]]:
                     yield folder / name, claim
 
 
-def _read(path: Path) -> Claim | None:
-    """Return a claim; None for what is none, whoever put it there."""
+def _read(path: Path, *, owner: int | None = None) -> Claim | None:
+    """Return a claim; None for what is none, or not its owner's, whoever put it there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or owner not in (None, found.st_uid):
             return None
         return _parsed(os.read(fd, MOST_BYTES))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     finally:
         os.close(fd)
@@ -189,6 +200,8 @@ def _parsed(text: bytes) -> Claim:
     words = (lease.id, lease.run_id, lease.holder, lease.purpose, lease.unit)
     if not all(isinstance(word, str) for word in words) or not IDENTIFIER.fullmatch(lease.id):
         raise ValueError("not a lease")
+    times_s = (float(lease.since_s), float(lease.until_s))
+    lease = dataclasses.replace(lease, since_s=times_s[0], until_s=times_s[1])
     paths = tuple(str(path) for path in data["paths"])
     return Claim(lease, str(data["unit"]), paths, str(data["state"]), str(data["boot_id"]))
 
@@ -198,9 +211,11 @@ def _may_live(claim: Claim) -> bool:
     for suffix in SUFFIXES:
         try:
             os.lstat(f"{claim.state}/leases/{claim.lease.id}{suffix}")
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
+        except ValueError:  # no path has such characters
+            return False
+        except OSError as error:
+            if error.errno in NOWHERE:
+                continue
             return True
         return True
     return False

@@ -19,7 +19,7 @@ from fleetctl.agent.transactions import OPEN, Transaction
 from fleetctl.errors import ApplyFailed, ExitCode, LeaseHeld
 from fleetctl.transaction.failure import LeaseTaken, with_facts
 from fleetctl.transaction.journal import State
-from fleetctl.transaction.lease import LeaseRequest, grant
+from fleetctl.transaction.lease import Lease, LeaseRequest, grant
 from fleetctl.transaction.outcome import Granted, Restored
 
 NOTHING = Restored((), (), (), (), (), ())
@@ -49,11 +49,20 @@ def acquire(edges: Edges, request: LeaseRequest) -> tuple[Granted, bool]:
     settle_expired(edges)
     for record in edges.leases.all():
         if record.lease.id == request.id and not record.claimed:
+            _claim_again(edges, record.lease)
             return Granted(record.lease, record.armed.kind), False
         if record.lease.unit in _names(edges, request.unit, record.lease.unit):
             raise taken(record)
     _refuse_undecided(edges, request)
     return _armed(edges, request), True
+
+
+def _claim_again(edges: Edges, lease: Lease) -> None:
+    """Leave the claim of a lease that has none: the agent was killed first, or was an older one."""
+    if not edges.claims.has(lease.id):
+        unit = systemd.identity(edges.systemctl, lease.unit)
+        edges.claims.make(lease, unit)
+        refuse_claimed(edges, unit)
 
 
 def _names(edges: Edges, unit: str, other: str) -> set[str]:

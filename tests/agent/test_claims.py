@@ -133,6 +133,95 @@ def test_what_is_no_claim_is_left_alone_and_holds_nobody_up(ground, what):
         shutil.rmtree(path) if what == "directory" else path.unlink()
 
 
+def forged(ground: Ground, **facts: object) -> str:
+    """Return a claim of the module as somebody could write it by hand."""
+    times = {"since_s": 0.0, "until_s": 1.0}
+    told = {"id": "x", "run_id": "r", "holder": "eve", "purpose": "p", "unit": "", **times}
+    boot_id = ground.edges.clock.boot_id()
+    claim = {"lease": told, "unit": "", "paths": [str(ground.module)], "boot_id": boot_id}
+    return json.dumps({**claim, "state": str(ground.root / "nowhere"), **facts})
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["/nul\0", "/\ud800", "/x" * 5000, "/" + "x" * 300],
+    ids=["nul", "half", "long", "name"],
+)
+def test_a_claim_whose_state_directory_can_not_exist_holds_nobody_up(ground, state):
+    path = claims.EVERYBODYS[1] / f"{claims.PREFIX}{new_id()}"
+    path.write_text(forged(ground, state=state))
+    try:
+        ground.agent.release(apply_with(ground.agent, ground))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_a_claim_that_is_nested_too_deeply_to_be_read_holds_nobody_up(ground):
+    path = claims.EVERYBODYS[1] / f"{claims.PREFIX}{new_id()}"
+    path.write_text("[" * 100_000)
+    try:
+        ground.agent.release(apply_with(ground.agent, ground))
+    finally:
+        path.unlink()
+
+
+def test_a_lease_whose_agent_was_killed_before_it_left_a_claim_has_one_with_its_next_change(ground):
+    held = lease("ann@desk")
+    ground.agent.acquire(held)
+    (path,) = claims_of(ground)
+    path.unlink()
+
+    ground.agent.apply(held, new_id(), ground.steps()[:1], ground.contents())
+
+    with pytest.raises(LeaseTaken, match="held by ann@desk"):
+        apply_with(second(ground), ground)
+    ground.agent.release(held.id)
+    assert claims_of(ground) == []
+
+
+def test_a_claim_names_every_file_of_a_large_tree(ground):
+    held = lease("ann@desk")
+    ground.agent.acquire(held)
+    own = ground.edges.claims
+    tree = [f"{ground.root}/{'d' * 80}/{number}.py" for number in range(15_000)]
+
+    own.extend(held.id, tree)
+    own.extend(held.id, [str(ground.module)])
+
+    with pytest.raises(LeaseTaken, match="held by ann@desk"):
+        apply_with(second(ground), ground)
+    ground.agent.release(held.id)
+
+
+def test_what_a_kill_left_of_a_claim_before_it_had_its_name_goes_with_the_next_lease(ground):
+    claims.ROOTS.mkdir(exist_ok=True)
+    left = claims.ROOTS / f".{claims.PREFIX}0"
+    left.write_text(forged(ground, state=str(ground.state)))
+
+    ground.agent.release(apply_with(ground.agent, ground))
+
+    assert not left.exists()
+
+
+def test_what_others_put_under_the_name_of_a_claim_is_not_taken_for_it(ground):
+    held = lease("ann@desk")
+    ground.agent.acquire(held)
+    name = f"{claims.PREFIX}{os.geteuid()}-{held.id}"
+    forgery = claims.EVERYBODYS[-1] / name
+    live = ground.root / "eve" / "leases" / f"{held.id}.json"
+    live.parent.mkdir(parents=True)
+    live.touch()
+    told = forged(ground, state=str(ground.root / "eve"), paths=["/elsewhere"])
+    forgery.write_text(told.replace('"x"', f'"{held.id}"'))
+    try:
+        ground.agent.apply(held, new_id(), ground.steps()[:1], ground.contents())
+        with pytest.raises(LeaseTaken, match="held by ann@desk"):
+            apply_with(second(ground), ground)
+    finally:
+        forgery.unlink(missing_ok=True)
+    ground.agent.release(held.id)
+
+
 def beside(host: Host, state_dir: str) -> Agent:
     return Agent(host.agent.transport, state_dir=state_dir)
 
