@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fleetctl.store.run_folder import RunFolder
+from fleetctl.store.run_folder import Event, RunFolder
 from fleetctl.transaction.journal import State
 from fleetctl.transaction.snapshot import Status
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.prepare import HostPlan, SitePlan
 
-_EVENT = "found"
+FOUND = "found"
+"""Kind of the event by which a run remembers what it stood on."""
 _LEFT = {State.COMMITTED.value: "the kept change", State.CONFLICT.value: "a change in conflict"}
 
 
@@ -66,11 +67,25 @@ def _left(held: Mapping[str, Status]) -> Iterator[tuple[str, str, str]]:
 
 def say_what_is_left(edges: Edges, folder: RunFolder, plans: Iterable[SitePlan]) -> None:
     """Warn of what a run will stand on, and write it into the run's record; each once a run."""
-    known = {(e.facts["host"], e.facts["run"]) for e in folder.events() if e.kind == _EVENT}
+    known = _known(folder)
     for host, run, what in _left(held_on(plans)):
         if (host, run) not in known:
-            folder.record(edges.clock.now_s(), _EVENT, host=host, run=run, what=what)
+            folder.record(edges.clock.now_s(), FOUND, host=host, run=run, what=what)
             edges.talk.say(f"warning: {_warning(host, run, what)}")
+
+
+def take_over(folder: RunFolder, events: Iterable[Event]) -> None:
+    """Write what a worker's record says of hosts as found into a run's own, each once."""
+    known = _known(folder)
+    for event in events:
+        host, run, what = (str(event.facts.get(name, "")) for name in ("host", "run", "what"))
+        if event.kind == FOUND and what in _LEFT.values() and (host, run) not in known:
+            folder.record(event.at_s, FOUND, host=host, run=run, what=what)
+            known.add((host, run))
+
+
+def _known(folder: RunFolder) -> set[tuple[str, str]]:
+    return {(e.facts["host"], e.facts["run"]) for e in folder.events() if e.kind == FOUND}
 
 
 def notes_of(folder: RunFolder) -> tuple[str, ...]:
@@ -79,5 +94,5 @@ def notes_of(folder: RunFolder) -> tuple[str, ...]:
         f"{e.facts['host']} as found held {e.facts['what']} of run {e.facts['run']}:"
         " whatever ran there ran on top of it"
         for e in folder.events()
-        if e.kind == _EVENT
+        if e.kind == FOUND
     )

@@ -12,13 +12,14 @@ from fleetctl.queue.opening import Joined
 from fleetctl.spec.inventory import Inventory
 from fleetctl.store.campaign import CampaignState, RunPhase, RunState
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.as_found import take_over
 from fleetctl.workflow.campaign import CampaignEnd, unfinished
 from fleetctl.workflow.campaign_status import first_line
 from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.fleet_run import open_folder
 from fleetctl.workflow.matrix import AskedMatrix, cell_runs, read_matrix
 from fleetctl.workflow.matrix_run import own_spec
-from fleetctl.workflow.worker_courier import CALIBRATION, SPEC, checked_path, owner_of
+from fleetctl.workflow.worker_courier import CALIBRATION, EVENTS, SPEC, checked_path, owner_of
 
 QUEUE_FILE = "queue.json"
 _LOOK_EVERY_S = 1.0
@@ -200,6 +201,9 @@ class _Homecoming:
             return
         for path, file in self._content.files(owner_of(self._folder.run_id, one.run)).items():
             self._keep(path, file)
+            trial, _, name = path.rpartition("/")
+            if name == EVENTS:
+                take_over(self._folder, RunFolder(self._folder.path / trial).events())
         self._home.add(one.run.id)
         facts = {"cell": one.run.cell, "run": one.run.run, "id": one.run.id, "worker": one.worker}
         self._folder.record(self._clock.now_s(), "counted", site=one.site, **facts)

@@ -24,6 +24,7 @@ from fleetctl.store.campaign import (
 )
 from fleetctl.store.run_folder import RunFolder
 from fleetctl.trial.reasons import in_words
+from fleetctl.workflow.as_found import FOUND
 
 CALIBRATION = "calibration.json"
 EVENTS = "events.jsonl"
@@ -174,10 +175,11 @@ class Courier:
         self.content.mention(owner, name, kept)
 
     def _events(self, run: CellRun, result: CellResult) -> Iterator[str]:
-        """Yield what was recorded of this attempt, as lines."""
+        """Yield what was recorded of this attempt, as lines, and what its hosts held as found."""
         since_s = self._taken_s.get(run.id, 0.0)
         for event in self.folder.events():
             about = {event.facts.get("site"), event.facts.get("host")}
-            if event.at_s >= since_s and about & {result.site, *result.site.split("+")}:
+            is_asked_for = event.at_s >= since_s or event.kind == FOUND
+            if is_asked_for and about & {result.site, *result.site.split("+")}:
                 line: dict[str, Any] = {"at_s": event.at_s, "kind": event.kind, **event.facts}
                 yield json.dumps(line, ensure_ascii=False) + "\n"

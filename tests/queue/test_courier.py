@@ -71,6 +71,19 @@ def test_transcripts_and_the_site_s_events_are_sent_before_the_result_counts(cou
     assert [(line["kind"], line["site"]) for line in lines] == [("deployed", "s")]
 
 
+def test_what_a_site_held_before_the_campaign_is_sent_with_each_of_its_trials(couriers, content):
+    here = couriers[0]
+    for host in ("s", "another"):
+        here.folder.record(0.0, "found", host=host, run="r", what="the kept change")
+
+    for run, result in (measure(here), measure(here)):
+        assert here.done(run, result)
+        events = f"{result.trial}/events.jsonl"
+        file = content.files(owner_of(here.folder.run_id, run))[events]
+        first = json.loads(content.bytes_of(file, events).splitlines()[0])
+        assert (first["kind"], first["host"]) == ("found", "s")
+
+
 def test_a_file_that_is_too_large_stays_and_is_named(couriers, content, monkeypatch):
     monkeypatch.setattr(worker_courier, "MOST_BYTES", 3)
     here = couriers[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from fleetctl.queue.campaigns import Campaigns
 from fleetctl.queue.content import Content
 from fleetctl.queue.opening import joined
 from fleetctl.store.run_folder import RunFolder
+from fleetctl.workflow.as_found import notes_of
 from fleetctl.workflow.queued_matrix import follow, withdraw
 from fleetctl.workflow.worker_courier import owner_of
 from tests.contracts.cell_queue import cell_run, result_of
@@ -44,13 +46,13 @@ def folder(here, tmp_path):
     return made
 
 
-def measure(here, folder, path="{trial}/facts.json"):
+def measure(here, folder, path="{trial}/facts.json", content=b"{}"):
     """Measure the next cell, and send one file home."""
     queue = here.campaign(folder.run_id)
     run = queue.take("s", block=BLOCK, worker="w")
     result = result_of(run)
     name = path.format(trial=result.trial)
-    Content(here.database).attach(owner_of(folder.run_id, run), {name: b"{}"})
+    Content(here.database).attach(owner_of(folder.run_id, run), {name: content})
     assert queue.done(run, result)
     return result
 
@@ -67,6 +69,19 @@ def test_what_was_counted_comes_home_once_however_often_it_is_followed(outside, 
     assert (folder.path / results[0].trial / "facts.json").read_bytes() == b"{}"
     counted = [event.facts["id"] for event in folder.events() if event.kind == "counted"]
     assert counted == [result.id for result in results]
+
+
+def test_what_a_worker_s_host_held_as_found_is_a_note_of_the_run_once(outside, here, folder):
+    held = {"at_s": 1.0, "kind": "found", "host": "h", "run": "r", "what": "the kept change"}
+    odd = {"at_s": 1.0, "kind": "found"}
+    lines = "".join(f"{json.dumps(line)}\n" for line in (held, odd, {**held, "kind": "trial"}))
+    for _ in range(2):
+        measure(here, folder, "{trial}/events.jsonl", lines.encode())
+
+    follow(outside, folder, here)
+
+    (note,) = notes_of(folder)
+    assert note.startswith("h as found held the kept change of run r")
 
 
 def test_a_withdrawn_campaign_ends_and_says_that_it_is_not_whole(outside, here, folder):
