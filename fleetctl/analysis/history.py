@@ -164,7 +164,7 @@ def record_from_json(value: Any, where: str = "a line") -> AaRecord:  # noqa: AN
     except InputError as error:
         raise _malformed(where, error.what) from error
     except KeyError as error:
-        raise _malformed(where, f"it has no {error}") from error
+        raise _malformed(where, f"it has no {json.dumps(error.args[0])}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise _malformed(where, str(error)) from error
 
@@ -180,12 +180,12 @@ def _run(run: Mapping[str, Any], counted: str) -> Run:
 
 def _check_schema(schema: object) -> None:
     if schema != SCHEMA:
-        raise ValueError(f"its schema is {schema!r}, not {SCHEMA}")
+        raise ValueError(f"its schema is {json.dumps(schema)}, not {json.dumps(SCHEMA)}")
 
 
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a whole number")
+        raise TypeError(f"{json.dumps(value)} is not a whole number")
     return value
 
 

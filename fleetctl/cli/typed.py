@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-_COMMAND = re.compile(r"`fleetctl ([^`]+)`")
+_COMMAND = re.compile(r"`fleetctl (\w[^`]*)`")
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*@")
 # which commands take the option that a process was called with
 _OF_A_SPEC = frozenset({"run", "plan", "aa", "bisect", "minimize", "matrix"})
 _MEASURE = {"run", "resume", "plan", "aa", "matrix", "bisect", "minimize", "worker"}
@@ -19,8 +20,8 @@ PLACES = {
 
 
 def typed() -> str:
-    """Return the command line of this process, quoted for a shell."""
-    return shlex.join(["fleetctl", *sys.argv[1:]])
+    """Return the command line of this process, quoted for a shell, without passwords in URLs."""
+    return shlex.join(["fleetctl", *(_PASSWORD.sub(r"\1:***@", word) for word in sys.argv[1:])])
 
 
 def as_here(text: str) -> str:

@@ -7,6 +7,7 @@ but a POSIX shell and `setsid`, and nothing is left behind there.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 import secrets
@@ -105,7 +106,7 @@ def as_argv(argv: Sequence[str]) -> tuple[str, ...]:
     if not words or not words[0] or any("\0" in word for word in words):
         raise InternalError(
             "cannot run an empty command or one with a NUL byte",
-            why=f"it was asked to run {words!r}",
+            why=f"it was asked to run {json.dumps(words)}",
             next_step="report this",
         )
     return words

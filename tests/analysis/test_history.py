@@ -95,6 +95,21 @@ def test_a_malformed_history_is_refused_with_its_place(wrong):
         records_from_text(f"{text_of(GOOD)}\n{wrong}\n")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({**GOOD, "schema": "x/9"}, 'its schema is "x/9", not "fleetctl.history/1"'),
+        ({**GOOD, "runs": [{"bad": True, "sessions": 1}]}, "true is not a whole number"),
+        ({"schema": GOOD["schema"], "name": "x"}, 'it has no "runs"'),
+    ],
+)
+def test_what_is_wrong_with_a_history_is_told_as_json_has_it(wrong, why):
+    with pytest.raises(InputError) as refused:
+        records_from_text(text_of(wrong))
+
+    assert refused.value.why == why
+
+
 def test_a_record_of_before_failures_were_counted_lends_them_nothing():
     old = record("mon", [3, 9, 0])
     new = replace(record("tue", [3, 3, 3]), failures=arm("tue", [20, 3, 9], [40] * 3))

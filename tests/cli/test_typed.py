@@ -58,6 +58,19 @@ def test_the_command_line_is_told_as_a_shell_takes_it(called):
     assert typed() == "fleetctl run 'my spec.toml' --json"
 
 
+def test_a_password_in_an_address_is_not_told_again(called):
+    called("repro", "--url", "http://me:secret@h:1/v1", "--out", "a:b@c")
+
+    assert typed() == "fleetctl repro --url 'http://me:***@h:1/v1' --out a:b@c"
+
+
+@pytest.mark.parametrize("words", [[], ["status", "--runs", "r"]])
+def test_what_is_no_command_stays_as_it_is(called, words):
+    called(*words)
+
+    assert as_here("`fleetctl  ` and `fleetctl --help`") == "`fleetctl  ` and `fleetctl --help`"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
