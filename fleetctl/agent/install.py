@@ -13,6 +13,10 @@ import secrets
 import sys
 import zipfile
 
+# a directory without agents may still be ours: a kill while it was forgotten leaves the rest
+OURS = {"objects", "leases", "transactions", "scratch", "staging", "lost+found"}
+OURS |= {"lock", "lease-lock", "made-wants", "unlocked"}
+
 
 def main() -> None:
     """Receive, verify, install, and become the agent."""
@@ -54,7 +58,7 @@ def _read(most: int) -> bytes:
 
 def _prepare(state: str, folder: str) -> None:
     is_new = not os.path.isdir(folder) and os.path.isdir(state) and os.access(state, os.R_OK)
-    theirs = set(os.listdir(state)) - {"unlocked", "lost+found"} if is_new else set()
+    theirs = set(os.listdir(state)) - OURS if is_new else set()
     if theirs:
         sys.exit(f"fleetctl: {state} is no directory of fleetctl's, it holds {min(theirs)}")
     os.makedirs(state, 0o700, exist_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.agent.holding import drop, recover
+from fleetctl.agent.state import FOLDERS, OURS
 from fleetctl.errors import HostError
 from fleetctl.host.agent_client import Agent
 
@@ -65,6 +66,18 @@ def test_a_directory_that_holds_somebodys_things_is_never_made_ours(ground):
 
     assert {path.name for path in home.iterdir()} == {"thesis", "agent"}
     assert home.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_a_kill_left_of_a_directory_that_was_being_forgotten_is_ours_still(ground):
+    ground.agent.forget()
+
+    for left in (OURS[1:], OURS[4:]):  # the agents go first
+        ground.state.mkdir(mode=0o700)
+        for name in left:
+            path = ground.state / name
+            path.mkdir(mode=0o700) if name in FOLDERS else path.touch(mode=0o600)
+        ground.agent.forget()
+        assert not ground.state.exists()
 
 
 def test_forgetting_leaves_what_somebody_put_beside_ours(ground):
