@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # brings the statistics, see `_looks_at`
     from fleetctl.workflow.looks import Looks
 
 
+_KEPT = "treatment"  # the arm that `--keep` leaves on the hosts
+
+
 @dataclass(frozen=True)
 class Asked:
     """What the user wrote, read and checked.
@@ -79,13 +82,13 @@ def run(edges: Edges, inventory: Inventory, asked: Asked, *, keep: bool) -> Meas
     check_startable(job.workload)
     with reached(edges, inventory, job.target) as hosts:
         plans = plan_all(edges, inventory, sites_of(hosts), job)
-        folder = begin(edges, job, plans)
+        folder = begin(edges, job, plans, keep=_KEPT if keep else "")
         slots = deal_runs(plans, asked)
         looks = _looks_at(edges, folder, asked, slots)
         looks.keep_order()
         with folder.claimed():
             measured = measure_sites(
-                edges, folder, job, plans, slots, keep="treatment" if keep else "", ending=looks
+                edges, folder, job, plans, slots, keep=_KEPT if keep else "", ending=looks
             )
     return replace(measured, facts=looks.judged)
 
@@ -134,7 +137,7 @@ def resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Asked
     """Go on with a run whose controller ended: the hosts are looked at, not the log believed.
 
     What the run left on a host is restored first, also where its log says that it was; then the
-    trials that have no facts on disk are made.
+    trials that have no facts on disk are made. A run that was begun with `--keep` ends so.
 
     Raises:
         InputError: it is not an experiment, it is finished or damaged, or it is still going on.
@@ -159,14 +162,14 @@ def _resume(edges: Edges, inventory: Inventory, folder: RunFolder) -> tuple[Aske
         looks = _looks_at(edges, folder, asked, dealt)
         looks.remember(done.values())
         rest = {
-            site: [slot for slot in slots if (site, slot.position) not in done]
+            site: [s for s in slots if (site, s.position) not in done and not looks.is_enough]
             for site, slots in dealt.items()
-            if not looks.is_enough
         }
         say_what_is_left(edges, folder, plans)
         folder.record(edges.clock.now_s(), "resumed", trials_done=len(done))
         edges.talk.say(f"resuming {folder.run_id}: trials done: {len(done)}")
-        measured = measure_sites(edges, folder, asked.job, plans, rest, ending=looks)
+        keep = _KEPT if head.get("keep") == _KEPT else ""
+        measured = measure_sites(edges, folder, asked.job, plans, rest, keep=keep, ending=looks)
     return asked, replace(measured, facts=looks.judged)
 
 

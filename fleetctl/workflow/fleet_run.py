@@ -53,8 +53,14 @@ def plan_all(
     return plans
 
 
-def begin(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:
+def begin(edges: Edges, job: Job, plans: Sequence[SitePlan], *, keep: str = "") -> RunFolder:
     """Make the folder of a run that can begin, and say what it will stand on.
+
+    Args:
+        edges: the outside world.
+        job: what to do.
+        plans: of every site.
+        keep: as for `measure_sites`; written down for whoever resumes the run.
 
     Raises:
         LeaseHeld: a host would give no lease; there is no folder then, as nothing was begun.
@@ -62,14 +68,14 @@ def begin(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:
     for plan in plans:
         for host in plan.hosts:
             refuse_undecided(host.reached, host.view.observed.status)
-    folder = open_folder(edges, job, plans)
+    folder = open_folder(edges, job, plans, keep=keep)
     for line in arms_alike(host for plan in plans for host in plan.hosts):
         edges.talk.say(f"warning: {line}")
     say_what_is_left(edges, folder, plans)
     return folder
 
 
-def open_folder(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:
+def open_folder(edges: Edges, job: Job, plans: Sequence[SitePlan], *, keep: str = "") -> RunFolder:
     """Make the run's folder with everything that was asked and planned."""
     now_s = edges.clock.now_s()
     run_id = new_run_id(now_s, job.purpose, edges.salt())
@@ -80,6 +86,7 @@ def open_folder(edges: Edges, job: Job, plans: Sequence[SitePlan]) -> RunFolder:
         "at_s": now_s,
         "target": job.target,
         "spec": next(iter(job.files), ""),
+        **({"keep": keep} if keep else {}),
     }
     folder = RunFolder.create(edges.runs, run_id, head)
     for name, content in job.files.items():
@@ -109,14 +116,16 @@ def measure_sites(
         folder: of the run.
         job: what to do.
         plans: of every site.
-        slots: the trials of each site, by its name; a site without any is left alone.
+        slots: the trials of each site, by its name; a site without any is left alone, unless it
+            is named and an arm is to stay on it.
         keep: name of the arm that stays on the sites; empty restores them.
         ending: says when no further trial has to be made; None makes them all.
 
     Raises:
         FleetError: the gravest one, after every host was restored.
     """
-    chosen = [plan for plan in plans if slots.get(plan.site.name)]
+    named = {site for site, each in slots.items() if each or keep}
+    chosen = [plan for plan in plans if plan.site.name in named]
     runs = {
         plan.site.name: SiteRun(
             edges,

@@ -114,6 +114,22 @@ def test_a_kept_change_is_shown_and_rolled_back_without_local_state(person, unto
     untouched()
 
 
+def test_a_run_that_was_to_keep_its_change_keeps_it_when_it_is_resumed(
+    person, untouched, lab_hosts
+):
+    process = person.start("run", person.spec(FLAG, trial_s=2.0), "--keep")
+    person.wait_for(process, "trial")
+    person.interrupt(process)
+
+    resumed = person.run("resume", "latest")
+
+    assert "lab-1: kept; `fleetctl rollback" in resumed.stderr, resumed.stderr
+    back = person.run("rollback", "--host", "lab-1")
+    assert "restored /srv/dsv4/serve_dsv4_decode.sh" in back.stdout
+    lab_hosts.wait_until_active("lab-1")
+    untouched()
+
+
 def test_a_file_that_a_person_changed_meanwhile_is_left_alone_and_shown(
     person, untouched, lab_hosts
 ):

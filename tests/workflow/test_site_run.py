@@ -170,6 +170,21 @@ def test_a_failure_after_keep_names_the_hosts_that_keep_the_change(
     assert "fleetctl rollback r" in failed.value.next_step
 
 
+@pytest.mark.parametrize(("keep", "visited"), [("treatment", ["a"]), ("", [])])
+def test_a_site_without_a_trial_to_make_is_only_visited_where_an_arm_is_to_stay(
+    edges, folder, monkeypatch, keep, visited
+):
+    seen = []
+    monkeypatch.setattr(fleet_run.SiteRun, "run", lambda run: seen.append(run.plan.site.name))
+    job = SimpleNamespace(kind="experiment", purpose="p", lease_s=60.0)
+    other = site_plan(Agent())
+    other.site.name = "not dealt a run"
+
+    measure_sites(edges, folder, job, [site_plan(Agent()), other], {"a": []}, keep=keep)
+
+    assert seen == visited
+
+
 def test_a_file_that_somebody_changed_between_two_arms_is_a_conflict(edges, folder, monkeypatch):
     plan = site_plan(Agent())
     plan.hosts[0].view.unit.properties["ActiveState"] = "active"  # differs: not as found
