@@ -15,11 +15,12 @@ from fleetctl.trial.reply import Reply, assemble
 from fleetctl.trial.scenario import Calibration, build_scenario, first_messages, request_body
 from fleetctl.trial.workload import Limits, ToolcallWorkload
 
-QUICK = Limits(connect_s=2, ttft_s=0.5, stall_s=0.3, total_s=1.5)
+PATIENT = Limits()
+IMPATIENT = {"drip": Limits(ttft_s=0.5, total_s=1.5), "stall": Limits(stall_s=0.3)}
 
 
 def ask(
-    url: str, *, limits: Limits = QUICK, stream: bool = True, budget: ByteBudget | None = None
+    url: str, *, limits: Limits = PATIENT, stream: bool = True, budget: ByteBudget | None = None
 ) -> tuple[Exchange, Reply]:
     workload = ToolcallWorkload(stream=stream, context_tokens=20)
     scenario = build_scenario(
@@ -42,7 +43,7 @@ MODES = ["healthy", "torn", "not_json", "error_event", "killed", "stall", "drip"
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_message_is_what_the_record_adds_up_to(serve, mode, stream):
-    exchange, reply = ask(serve(mode=mode).url, stream=stream)
+    exchange, reply = ask(serve(mode=mode).url, stream=stream, limits=IMPATIENT.get(mode, PATIENT))
     assert reply == assemble(exchange)
 
 
@@ -81,7 +82,7 @@ def test_json_in_answer_to_a_stream_request_is_taken_as_it_is(serve):
 
 def test_reading_stops_when_the_budget_is_used_up(serve):
     budget = ByteBudget(left=10_000)
-    exchange, _ = ask(serve(mode="gigabyte").url, budget=budget, limits=Limits())
+    exchange, _ = ask(serve(mode="gigabyte").url, budget=budget)
     assert exchange.ended is Ended.TOO_LARGE
     assert exchange.received_bytes < 10_000 + 2**20
 

@@ -6,7 +6,6 @@ import multiprocessing
 import threading
 import time
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,17 @@ from fleetctl.trial.events import from_json
 from fleetctl.trial.outcome import classify
 from fleetctl.trial.workload import Limits, ThinkKind, ThinkTime, ToolcallWorkload
 
-QUICK = Limits(connect_s=2, ttft_s=0.6, stall_s=0.4, total_s=3)
+PATIENT = Limits()
+IMPATIENT = {  # one limit each, because the others would strike on a busy machine
+    "silent": Limits(ttft_s=0.6),
+    "drip": Limits(ttft_s=0.6),
+    "stall": Limits(stall_s=0.4),
+    "endless": Limits(total_s=1.2),
+}
 
 
 def trial(url: str, folder: Path, *, sessions: int = 6, processes: int = 1, **workload: object):
-    limits = workload.pop("limits", QUICK)
+    limits = workload.pop("limits", PATIENT)
     plan = TrialPlan(
         ToolcallWorkload(sessions=sessions, limits=limits, context_tokens=40, **workload),
         Target(url, "fake"),
@@ -89,8 +94,7 @@ def test_a_healthy_server_gives_a_clean_valid_trial(serve, tmp_path, stream):
     ],
 )
 def test_each_way_of_failing_has_its_class_and_its_record(serve, tmp_path, mode, outcome, flag):
-    limits = Limits(ttft_s=10, stall_s=10, total_s=20) if "giga" in mode else QUICK
-    limits = replace(QUICK, total_s=1.2) if mode == "endless" else limits
+    limits = IMPATIENT.get(mode, PATIENT)
     sessions = 1 if "giga" in mode else 3
     server = serve(mode=mode)
     result = trial(server.url, tmp_path, sessions=sessions, limits=limits)
@@ -141,7 +145,7 @@ def test_a_server_that_is_killed_costs_sessions_but_no_record(tmp_path):
         (server,) = multiprocessing.active_children()
         killer = threading.Timer(0.7, server.kill)
         killer.start()
-        result = trial(url, tmp_path, sessions=10, limits=Limits())
+        result = trial(url, tmp_path, sessions=10)
         killer.join()
     found = counts(result)
     assert found.keys() <= {"error", "infra"}
@@ -154,10 +158,9 @@ def test_a_server_that_is_killed_costs_sessions_but_no_record(tmp_path):
 def test_a_server_that_sends_a_gigabyte_costs_a_bounded_amount_of_memory(serve, tmp_path):
     server = serve(mode="gigabyte")
     sessions = 2
-    limits = Limits(ttft_s=60, stall_s=60, total_s=120)
     tracemalloc.start()
     try:
-        result = trial(server.url, tmp_path, sessions=sessions, limits=limits)
+        result = trial(server.url, tmp_path, sessions=sessions)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -199,7 +202,7 @@ def test_a_trial_that_is_stopped_before_it_began_is_stopped_and_no_bug(serve, pr
 @pytest.mark.parametrize("processes", [1, 2])
 def test_stopping_a_trial_keeps_the_record_of_every_session(serve, tmp_path, processes):
     server = serve(delay_s=5)
-    workload = ToolcallWorkload(sessions=4, limits=Limits())
+    workload = ToolcallWorkload(sessions=4)
     started_s = time.monotonic()
 
     def is_stopped() -> bool:
