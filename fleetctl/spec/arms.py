@@ -174,6 +174,15 @@ def _kind_of(path: Path) -> str:
     return "neither a file nor a directory"
 
 
+def _without_dots(spec_path: Path, relative: str) -> str:
+    """Return how to name what a spec names through `..`, or where to put it."""
+    meant = (spec_path.resolve().parent / relative).resolve()
+    for folder in spec_path.resolve().parents[:-1] if meant.exists() else ():
+        if meant.is_relative_to(folder):
+            return f'write "{meant.relative_to(folder)}": folders above the spec are searched'
+    return "name it without `..` and `/` in front: folders above the spec are searched"
+
+
 def find_beside(spec_path: Path, relative: str) -> Path:
     """Return the path that `relative` names, looked up from the spec's folder upwards.
 
@@ -183,10 +192,10 @@ def find_beside(spec_path: Path, relative: str) -> Path:
     where = _where(spec_path, relative)
     if Path(relative).is_absolute() or ".." in Path(relative).parts:
         raise InputError(
-            f"{where} names a file outside its repository: {relative}",
+            f"{where} names a file through `..` or `/`: {relative}",
             why="a run keeps every file it used under the name that the spec gives, and a resumed "
             "run reads them there",
-            next_step="name it without `..` and `/` in front: folders above the spec are searched",
+            next_step=_without_dots(spec_path, relative),
         )
     folders = spec_path.resolve().parents
     for folder in folders:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -293,12 +293,40 @@ def _unknown(model: type[BaseModel], location: Sequence[str | int], value: objec
     known = _valid_keys(model, location)
     if last in known:
         return f"`{key}` is a key of another kind of `{location[-2]}`"
-    near = nearest(last, known)
+    near = _home(model, last, value) or nearest(last, known)
     if near or len(location) == 1 or last not in model.model_fields:
         return f"unknown key `{key}`{near}"
     if isinstance(value, Mapping | list | tuple):
         return f"unknown key `{key}`; `{last}` is a table of its own, [{last}]"
     return f"unknown key `{key}`; `{last}` belongs at the top of the file, above every [table]"
+
+
+def _home(model: type[BaseModel], last: str, value: object) -> str:
+    """Return which table takes a key that was written elsewhere, if there is just one.
+
+    Of a table that nobody knows the keys are looked for, as of a `[verdict]` that says the metric
+    where a `[minimize]` does.
+    """
+    if last in model.model_fields:
+        return ""
+    if isinstance(value, Mapping):
+        return nearest(last, model.model_fields) or _home_of_all(model, value)
+    return _home_of_all(model, (last,))
+
+
+def _home_of_all(model: type[BaseModel], keys: Collection[str]) -> str:
+    homes = {
+        name
+        for name, field in model.model_fields.items()
+        for inner in _models_in(field.annotation)
+        if keys and set(keys) <= set(inner.model_fields)
+    }
+    home = homes.pop() if len(homes) == 1 else ""
+    # a list of tables has no one place for the key
+    if not home or not isinstance(model.model_fields[home].annotation, type):
+        return ""
+    named = [f"`{key}`" for key in keys]
+    return f"; {' and '.join(named)} belong{'s' if len(named) == 1 else ''} in [{home}]"
 
 
 def _unquoted(value: object) -> str:

@@ -229,7 +229,7 @@ def unfinished(runs: Path, job: Job) -> RunFolder:
     raise InputError(
         f"there is no unfinished {job.kind} of {job.purpose} to go on with",
         why=changed or f"no run below {runs} is one",
-        next_step=f"start a new one with `fleetctl {job.kind} {next(iter(job.files))}`",
+        next_step="start a new one: the same command without --resume",
     )
 
 

@@ -135,10 +135,21 @@ def test_a_directory_is_no_source_of_a_file_patch(repository):
 )
 def test_a_source_outside_the_repository_is_refused(repository, source):
     """A run's folder keeps sources by name: `..` would write beside it."""
-    with pytest.raises(InputError, match="outside its repository"):
+    with pytest.raises(InputError, match=r"through `\.\.` or `/`"):
         arms(
             repository, f'[[patch]]\nsource = "{source.format(repository.name)}"\nmodule = "s.x"\n'
         )
+
+
+def test_the_hint_for_a_source_named_through_dots_can_be_typed(repository):
+    with pytest.raises(InputError) as caught:
+        arms(repository, '[[patch]]\nsource = "../payload/good.py"\nmodule = "s.x"\n')
+
+    name = caught.value.next_step.split('"')[1]
+
+    written = arms(repository, f'[[patch]]\nsource = "{name}"\nmodule = "s.x"\n')
+
+    assert written.treatment.patches[0].files
 
 
 def test_a_source_that_is_missing_is_named_with_its_line(repository):

@@ -88,6 +88,33 @@ def test_a_newcomer_s_mistake_is_told_with_the_way_to_write_it(tmp_path, added, 
     assert says in refusal(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("load", "added", "says"),
+    [
+        (
+            load_experiment,
+            "[trials]\nmetric = 1\n",
+            "`trials.metric`; `metric` belongs in [verdict]",
+        ),
+        (load_bisect, "[bisect]\nmetric = 1\n", "`bisect.metric`; `metric` belongs in [verdict]"),
+        (
+            load_minimize,
+            "[minimize]\n[verdict]\nmetric = 1\n",
+            "unknown key `verdict`; `metric` belongs in [minimize]",
+        ),
+        (load_minimize, "[minimize]\n[verdict]\nhope = 1\n", ":5: unknown key `verdict`"),
+        (
+            load_bisect,
+            "[minimise]\nmax_runs = 1\nconfirm_runs = 1\n",
+            "`minimise`; `max_runs` and `confirm_runs` belong in [bisect]",
+        ),
+        (load_experiment, "[tirals]\nruns = 1\n", "`tirals`; did you mean `trials`?"),
+    ],
+)
+def test_a_key_in_another_table_than_its_own_is_told_which(tmp_path, load, added, says):
+    assert says in refusal(tmp_path, EXPERIMENT + added, load)
+
+
 def test_a_mistake_in_the_defaults_of_an_inventory_is_told_once_and_there(tmp_path):
     text = f'[defaults]\nprot = 22\nport = "22"\n{HOST}{HOST.replace("hosts.a", "hosts.b")}'
 
