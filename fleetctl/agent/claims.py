@@ -147,11 +147,12 @@ def _folders() -> tuple[Path, ...]:
 
 
 def _place() -> Path | None:
-    """Return where this user leaves claims."""
+    """Return where this user leaves claims; a container may have no /run that can be written."""
     if os.geteuid() == 0:
-        ROOTS.mkdir(mode=0o755, exist_ok=True)
-        ROOTS.chmod(0o755)
-        return ROOTS
+        with contextlib.suppress(OSError):
+            ROOTS.mkdir(mode=0o755, exist_ok=True)
+            ROOTS.chmod(0o755)
+            return ROOTS
     return next((folder for folder in EVERYBODYS if _is_everybodys(folder)), None)
 
 

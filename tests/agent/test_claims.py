@@ -15,7 +15,7 @@ from fleetctl.agent import claims
 from fleetctl.errors import LeaseHeld
 from fleetctl.host.agent_client import Agent, new_id
 from fleetctl.transaction.failure import LeaseTaken
-from fleetctl.transaction.lease import LeaseRequest
+from fleetctl.transaction.lease import LeaseRequest, grant
 from tests.agent.conftest import Ground
 from tests.agent.lab_host import UNIT, Host, connect_host
 
@@ -201,6 +201,21 @@ def test_what_a_kill_left_of_a_claim_before_it_had_its_name_goes_with_the_next_l
     ground.agent.release(apply_with(ground.agent, ground))
 
     assert not left.exists()
+
+
+@pytest.mark.parametrize("places", [claims.EVERYBODYS, ()])
+def test_a_host_without_a_place_for_root_s_claims_gives_its_leases_all_the_same(
+    ground, monkeypatch, places
+):
+    monkeypatch.setattr(claims, "ROOTS", Path("/proc/no such place/fleetctl"))
+    monkeypatch.setattr(claims, "EVERYBODYS", places)
+    held = grant(lease(), 0.0)
+
+    ground.edges.claims.make(held, "")
+
+    assert len(claims_of(ground)) == bool(places)
+    ground.edges.claims.drop(held.id)
+    assert claims_of(ground) == []
 
 
 def test_what_others_put_under_the_name_of_a_claim_is_not_taken_for_it(ground):
