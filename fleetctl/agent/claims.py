@@ -84,17 +84,17 @@ class Claims:
         for folder in _folders():
             with contextlib.suppress(OSError):
                 self._path(folder, lease_id).unlink()
-        with contextlib.suppress(OSError):  # it never existed, or other leases live
-            ROOTS.rmdir()
+        _tidy()
 
     def drop_all_but(self, lease_ids: Collection[str]) -> None:
         """Take back the claims of leases that are over."""
         ours = os.path.realpath(self._state.path)
         for path, claim in _all():
             if claim.state == ours and claim.lease.id not in lease_ids:
-                self.drop(claim.lease.id)
-                with contextlib.suppress(OSError):  # what a kill left before it got its name
+                # this very file: a forged one may name a lease of somebody else
+                with contextlib.suppress(OSError):
                     path.unlink()
+        _tidy()
 
     def others(self) -> tuple[Claim, ...]:
         """Return the live claims of other state directories; removes those that are over."""
@@ -140,6 +140,11 @@ class Claims:
 
     def _path(self, folder: Path, lease_id: str) -> Path:
         return folder / (lease_id if folder == ROOTS else f"{PREFIX}{os.geteuid()}-{lease_id}")
+
+
+def _tidy() -> None:
+    with contextlib.suppress(OSError):  # it never existed, or other leases live
+        ROOTS.rmdir()
 
 
 def _folders() -> tuple[Path, ...]:

@@ -218,6 +218,28 @@ def test_a_host_without_a_place_for_root_s_claims_gives_its_leases_all_the_same(
     assert claims_of(ground) == []
 
 
+def test_a_forged_claim_ends_nobody_s_lease(ground):
+    held = lease("ann@desk")
+    ground.agent.acquire(held)
+    forgery = claims.EVERYBODYS[1] / f"{claims.PREFIX}{new_id()}"
+    other = second(ground)
+    told = forged(ground, state=str(ground.root / "state2"), paths=[])
+    forgery.write_text(told.replace('"x"', f'"{held.id}"'))
+
+    other.release(lease_of(other))
+
+    assert not forgery.exists()
+    assert [path.name for path in claims_of(ground)] == [held.id]
+    ground.agent.release(held.id)
+
+
+def lease_of(agent: Agent) -> str:
+    """Take a lease, and return its id."""
+    request = lease()
+    agent.acquire(request)
+    return request.id
+
+
 def test_what_others_put_under_the_name_of_a_claim_is_not_taken_for_it(ground):
     held = lease("ann@desk")
     ground.agent.acquire(held)
