@@ -48,6 +48,12 @@ EXIT_CODES = {
     ExitCode.INTERRUPTED: "stopped by the operator; the message says what state the hosts are in",
 }
 
+MINIMISATIONS = """\
+A search for the few that matter (`fleetctl minimize`) has these, `[[change]]`, `[base]` and
+`[trials]` as a bisection has them, and `[experiment]`, `[workload]`, `[ready]` and `[jit]` as an
+experiment has them.
+"""
+
 JSON_ERRORS = """## Errors with `--json`
 
 With `--json` stdout holds exactly one JSON document, also when a command fails; the exit code is
@@ -72,10 +78,11 @@ def spec_page() -> str:
     known = {ToolcallSpec, CommandSpec, Head, Patch, Ready, Layer, VerdictSpec, Jit}
     parts += [
         "\n# Bisections\n",
-        "A search for one of many changes (`fleetctl bisect`) has these.\n",
+        "A search for one of many changes (`fleetctl bisect`) has these, and `[experiment]`, "
+        "`[workload]`, `[verdict]`, `[ready]` and `[jit]` as an experiment has them.\n",
     ]
     parts += _tables("", Bisect, set(known))
-    parts += ["\n# Minimisations\n", "A search for the few that matter (`fleetctl minimize`).\n"]
+    parts += ["\n# Minimisations\n", MINIMISATIONS]
     parts += _tables("", Minimize, {*known, Change, Base, SearchTrials})
     return "\n".join(parts)
 

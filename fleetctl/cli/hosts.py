@@ -240,3 +240,6 @@ def _restored_lines(done: Restored, nothing: str = "nothing was held") -> Iterat
     yield from (f"stopped {unit}, as it had been" for unit in done.stopped)
     yield from (f"left alone, somebody changed it: {conflict.path}" for conflict in done.conflicts)
     yield from (f"not restored: {problem}" for problem in done.problems)
+    told = (done.files, done.restarts, done.stopped, done.conflicts, done.problems)
+    if done.transactions and not any(told):
+        yield "nothing was left to restore"

@@ -131,15 +131,31 @@ def _row_or_damage(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
 def _row(run: RunFolder, locked: frozenset[int]) -> dict[str, str]:
     head = run.head()
     report = run.read_table("report.json") if run.has("report.json") else {}
-    verdict, metric = report.get("verdict", ""), report.get("metric", "")
+    verdict = report.get("verdict", "")
     return {
         "run": run.run_id,
         "state": _state(run, locked),
         "kind": str(head.get("kind", "")),
         "verdict": str(verdict),
-        "metric": str(metric),
+        "metric": str(report.get("metric", "")) or _asked_metric(run, str(head.get("spec", ""))),
         "name": str(head.get("name", "")),
     }
+
+
+def _asked_metric(run: RunFolder, spec: str) -> str:
+    """Return what the spec of a run without a report counts; nothing where it does not say."""
+    import tomllib
+
+    path = run.path / "spec" / spec
+    if not spec or not path.is_file():
+        return ""
+    try:
+        asked = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    tables = (asked.get("verdict"), asked.get("minimize"))
+    found = [table["metric"] for table in tables if isinstance(table, dict) and "metric" in table]
+    return str(found[0]) if found else ""
 
 
 def _state(run: RunFolder, locked: frozenset[int]) -> str:

@@ -155,17 +155,20 @@ def plan_search(
     warnings = [*kept_changes(held_on([found.ends]))]
     if as_json:
         site = {"builds": list(found.builds), "least_runs": found.least_runs}
-        told = {"sites": [found.ends.to_json()], "warnings": warnings}
+        told = {"sites": [found.ends.to_json()], "metric": found.metric, "warnings": warnings}
         print_json({**site, "site": found.site, **told})
     else:
         print_lines(_plan_lines(found, warnings))
 
 
 def _plan_lines(found: SearchPlan, warnings: list[str]) -> list[str]:
+    from fleetctl.report.metrics import about_metric
     from fleetctl.report.numbers import percent
+    from fleetctl.report.terminal import wrapped
     from fleetctl.workflow.plan_text import render
 
     lines = [f"search on {found.site}", *(f"  {name}" for name in found.builds)]
+    lines += [line for about in about_metric(found.metric) for line in wrapped(about)]
     if found.least_runs is not None:
         good, bad = found.assumed
         lines.append(

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from fleetctl.spec.arms import Arm
 from fleetctl.spec.inventory import Inventory
+from fleetctl.spec.metric import Metric
 from fleetctl.workflow.bisect import AskedBisect, build_name, list_of
 from fleetctl.workflow.campaign_site import planned, reached_site
 from fleetctl.workflow.edges import Edges
-from fleetctl.workflow.held import refuse_held
+from fleetctl.workflow.held import refuse_held, refuse_restoring
 from fleetctl.workflow.job import Job
 from fleetctl.workflow.minimize import AskedMinimize, set_of
 from fleetctl.workflow.prepare import SitePlan
@@ -29,6 +30,7 @@ class SearchPlan:
         ends: the plan of both ends on the site.
         least_runs: expected runs of a bisection at best, at the rates `assumed`; None for a set.
         assumed: good and bad rate.
+        metric: what its runs will count.
     """
 
     site: str
@@ -36,6 +38,7 @@ class SearchPlan:
     ends: SitePlan
     least_runs: float | None
     assumed: tuple[float, float]
+    metric: Metric
 
 
 def plan_bisect(
@@ -55,7 +58,7 @@ def plan_bisect(
         arms = [make(point, names[point]).arm for point in (0, len(labels))]
         ends = _planned(edges, inventory, site, asked.job, arms)
     least = _least_runs(len(labels), good, bad, asked.job.workload.sessions)
-    return SearchPlan(site.name, names, ends, least, (good, bad))
+    return SearchPlan(site.name, names, ends, least, (good, bad), asked.spec.metric)
 
 
 def _least_runs(changes: int, good: float, bad: float, sessions: int) -> float | None:
@@ -81,7 +84,7 @@ def plan_minimize(edges: Edges, inventory: Inventory, asked: AskedMinimize) -> S
         sets = ((), range(len(labels)))
         arms = [make(chosen, name).arm for chosen, name in zip(sets, names, strict=True)]
         ends = _planned(edges, inventory, site, asked.job, arms)
-    return SearchPlan(site.name, names, ends, None, (0.0, 0.0))
+    return SearchPlan(site.name, names, ends, None, (0.0, 0.0), asked.spec.metric)
 
 
 @contextmanager
@@ -89,7 +92,9 @@ def _site(edges: Edges, inventory: Inventory, job: Job) -> Iterator[Site]:
     named = named_sites(inventory, job.target)[0]
     with reached_site(edges, inventory, named) as site:
         for host in site.hosts:
-            refuse_held(host, host.agent.status())
+            status = host.agent.status()
+            refuse_held(host, status)
+            refuse_restoring(host, status)
         yield site
 
 

@@ -26,6 +26,24 @@ def refuse_held(host: Reached, status: Status) -> None:
             )
 
 
+_UNFINISHED = frozenset({State.APPLYING.value, State.APPLIED.value, State.REVERTING.value})
+
+
+def refuse_restoring(host: Reached, status: Status) -> None:
+    """Refuse a host that is just being brought back: what is seen of it is neither arm's.
+
+    Raises:
+        LeaseHeld: it says whose change is undone, and how to see the end of it.
+    """
+    for left in status.transactions:
+        if left.unit == host.host.unit and left.state in _UNFINISHED:
+            raise LeaseHeld(
+                f"{host.name} is being restored",
+                why=f"the lease of run {left.run_id} by {left.holder} has ended",
+                next_step=f"wait until `fleetctl status --host {host.name}` says that it is free",
+            )
+
+
 _UNDECIDED = {
     State.CONFLICT.value: "that is in conflict: somebody else changed its files",
     State.DAMAGED.value: "whose journal is damaged",

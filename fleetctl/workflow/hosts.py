@@ -157,7 +157,8 @@ def _refuse_unheld(run_id: str, found: Sequence[Answer[Status]]) -> None:
         next_step="if you meant one of these runs, name it: "
         + ", ".join(f"`fleetctl rollback {each}`" for each in sorted(held))
         if held
-        else "nothing needs to be brought back; `fleetctl status` shows every host",
+        else "`fleetctl status` shows every host, and what runs of this machine left there that the"
+        " host knows nothing of",
     )
 
 

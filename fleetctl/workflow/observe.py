@@ -13,7 +13,7 @@ from fleetctl.spec.arms import Arm
 from fleetctl.transaction.code import CodeQuery, CodeReport
 from fleetctl.transaction.snapshot import Observed, PathQuery, PathState, Query, UnitState
 from fleetctl.workflow.edges import Reached
-from fleetctl.workflow.held import refuse_held
+from fleetctl.workflow.held import refuse_held, refuse_restoring
 
 # a crash loop, a failure or a start under way can be ended, but not put back
 _RESTORABLE = ("active", "inactive")
@@ -56,7 +56,8 @@ def observe(host: Reached, arms: Iterable[Arm], *, is_ours: bool = False) -> Hos
         is_ours: whether this run holds the host by now; else nobody may.
 
     Raises:
-        LeaseHeld: somebody works on the host, which explains whatever else is odd about it.
+        LeaseHeld: somebody works on the host, or it is being restored, which explains whatever
+            else is odd about it.
         DriftError: the unit does not exist, or a module is not imported where it should be.
         HostError: the host could not be asked.
     """
@@ -65,12 +66,21 @@ def observe(host: Reached, arms: Iterable[Arm], *, is_ours: bool = False) -> Hos
     first = host.agent.observe(Query(scripts, (host.host.unit,), (host.host.python,)))
     if not is_ours:
         refuse_held(host, first.status)
+    try:
+        return _viewed(host, wanted, first)
+    except DriftError:
+        if not is_ours:
+            refuse_restoring(host, first.status)
+        raise
+
+
+def _viewed(host: Reached, arms: tuple[Arm, ...], first: Observed) -> HostView:
     _check_unit(host, first.units[0])
-    code = host.agent.code(code_query(host, wanted))
+    code = host.agent.code(code_query(host, arms))
     targets = sorted(
         {
             path
-            for arm in wanted
+            for arm in arms
             for content in arm.patches
             for path in target_paths(host.name, host.host, content, code)
         }

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.cli.hosts import _as_json, _known_lines, _status_lines, only_there
+from fleetctl.cli.hosts import _as_json, _known_lines, _restored_lines, _status_lines, only_there
 from fleetctl.store.left_open import LeftOpen
+from fleetctl.transaction.outcome import Restored
 from fleetctl.transaction.snapshot import HeldTransaction, Status
 from fleetctl.workflow.hosts import Answer, Known
 
@@ -32,6 +33,18 @@ def test_a_kept_change_is_told_with_its_age_and_that_nobody_works_there(since_s,
         f"committed change of run r1 by ann@desk (fix){told}",
         "  replace /x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("transactions", "files", "told"),
+    [
+        ((), (), "nothing was held"),
+        (("t",), (), "nothing was left to restore"),
+        (("t",), ("/x",), "restored /x"),
+    ],
+)
+def test_a_rollback_is_never_silent(transactions, files, told):
+    assert [*_restored_lines(Restored(transactions, files, (), (), (), ()))] == [told]
 
 
 def test_a_change_in_conflict_reads_as_one():

@@ -113,6 +113,25 @@ def test_a_run_that_ended_before_it_changed_a_host_was_not_begun(tmp_path, capsy
     assert row["state"] == "not begun"
 
 
+@pytest.mark.parametrize(
+    ("spec", "ending"),
+    [
+        ('[verdict]\nmetric = "failures"\n', "n (failures)"),
+        ('[minimize]\nmetric = "failures"\n', "n (failures)"),
+        ("[verdict]\n", "n"),
+        ("verdict = 3\n", "n"),
+        ("no TOML", "n"),
+    ],
+)
+def test_what_is_counted_stands_beside_a_run_that_has_no_report_yet(tmp_path, capsys, spec, ending):
+    run = RunFolder.create(tmp_path, "r", {"name": "n", "kind": "minimize", "spec": "s.toml"})
+    run.write("spec/s.toml", spec.encode())
+
+    list_results(tmp_path)
+
+    assert capsys.readouterr().out.rstrip().endswith(f" {ending}")
+
+
 def test_a_matrix_on_a_queue_is_never_called_not_begun_here(tmp_path, capsys):
     run = RunFolder.create(tmp_path, "r", {"name": "n", "kind": "matrix"})
     run.write_json("queue.json", {"address": "postgresql://u@h/d"})

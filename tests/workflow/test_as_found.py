@@ -18,7 +18,7 @@ from fleetctl.workflow.as_found import (
     warnings_of,
 )
 from fleetctl.workflow.fleet_run import begin
-from fleetctl.workflow.held import refuse_undecided
+from fleetctl.workflow.held import refuse_restoring, refuse_undecided
 from fleetctl.workflow.prepare import HostPlan
 from tests.workflow.searches import JOB
 
@@ -126,6 +126,18 @@ def test_a_host_on_which_something_waits_for_a_decision_is_refused_and_leaves_no
 
     assert f"`fleetctl rollback r-{state} --list --host a`" in refused.value.next_step
     assert list_runs(tmp_path) == []
+
+
+@pytest.mark.parametrize("state", ["applying", "applied", "reverting"])
+def test_a_host_that_is_just_being_brought_back_is_named_as_that(state):
+    unit, other = (SimpleNamespace(name="a", host=SimpleNamespace(unit=name)) for name in "uv")
+
+    with pytest.raises(LeaseHeld, match="a is being restored") as refused:
+        refuse_restoring(unit, holding(state))
+
+    assert "`fleetctl status --host a`" in refused.value.next_step
+    refuse_restoring(unit, holding("committed", "conflict", "damaged", "reverted"))
+    refuse_restoring(other, holding(state))
 
 
 def test_what_waits_for_a_decision_on_another_unit_is_nobody_s_matter_here():

@@ -7,6 +7,7 @@ import pytest
 from fleetctl.errors import DriftError, LeaseHeld
 from fleetctl.transaction.code import CodeReport
 from fleetctl.transaction.lease import Lease
+from fleetctl.transaction.snapshot import HeldTransaction
 from fleetctl.workflow.bisect_plan import plan_bisect, plan_minimize
 from fleetctl.workflow.observe import observe
 
@@ -19,12 +20,13 @@ RUNNING = {"ActiveState": "active", "SubState": "running"}
 class Agent:
     """A host whose unit is in some state, under somebody's lease or nobody's."""
 
-    def __init__(self, state, *, expires_in_s: float = 30.0, lease: Lease = LEASE) -> None:
+    def __init__(self, state, *, expires_in_s: float = 30.0, lease: Lease = LEASE, left=()) -> None:
         self._unit = SimpleNamespace(unit=UNIT, problem="", properties=state)
         self._leases = (SimpleNamespace(lease=lease, expires_in_s=expires_in_s),)
+        self._left = left
 
     def status(self):
-        return SimpleNamespace(leases=self._leases, transactions=())
+        return SimpleNamespace(leases=self._leases, transactions=self._left)
 
     def observe(self, _query):
         return SimpleNamespace(units=(self._unit,), paths=(), status=self.status())
@@ -54,6 +56,15 @@ def test_without_a_living_lease_on_this_unit_the_unit_is_to_blame():
     for agent in (Agent(RESTARTING, expires_in_s=0.0), Agent(RESTARTING, lease=others)):
         with pytest.raises(DriftError, match="no state that could be brought back"):
             observe(host(agent), ())
+
+
+def test_a_host_that_restores_itself_is_not_blamed_for_how_it_looks_meanwhile():
+    left = HeldTransaction("t", "run-7", "ana@laptop", "e", UNIT, "reverting", 0.0, (), ())
+
+    with pytest.raises(LeaseHeld, match="h is being restored"):
+        observe(host(Agent(RESTARTING, expires_in_s=-1.0, left=(left,))), ())
+    with pytest.raises(DriftError):
+        observe(host(Agent(RESTARTING, left=(left,))), (), is_ours=True)
 
 
 def test_a_search_may_look_at_the_host_that_it_holds_itself():
