@@ -213,11 +213,23 @@ def end_lease(edges: Edges, lease_id: str, manner: Manner) -> Restored:
     Where something could not be restored the lease stays, claimed, and its dead-man goes on.
     """
     edges.leases.claim(lease_id, only_if_expired=False)
-    under = [t for t in transactions.all_newest_first(edges) if belongs(t, lease_id)]
-    result = restore_each(edges, [t for t in under if t.state in OPEN], manner)
+    known = transactions.all_newest_first(edges)
+    under = [t for t in known if belongs(t, lease_id) and t.state in OPEN]
+    result = combine([restore_each(edges, under, manner), _of_another_version(known, lease_id)])
     if not result.problems:
         drop(edges, lease_id)
     return result
+
+
+def _of_another_version(known: Iterable[Transaction], lease_id: str) -> Restored:
+    """Return what only the version that wrote it can restore: the dead-man of its lease is one."""
+    word = f'"{lease_id}"'.encode()
+    problems = tuple(
+        f"transaction {t.id}: {t.journal.why}; the lease's dead-man restores it"
+        for t in known
+        if t.journal.foreign and (belongs(t, lease_id) or word in t.journal.foreign)
+    )
+    return dataclasses.replace(NOTHING, problems=problems)
 
 
 def belongs(found: Transaction, lease_id: str) -> bool:

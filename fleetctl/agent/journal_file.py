@@ -53,12 +53,14 @@ class Journal:
         damage: what is wrong.
         why: in words, when broken.
         end: offset behind the last intact entry.
+        foreign: an intact entry of another version of fleetctl, which it alone understands.
     """
 
     entries: tuple[Entry, ...]
     damage: Damage
     why: str
     end: int
+    foreign: bytes = b""
 
 
 class OtherVersion(Exception):
@@ -162,7 +164,7 @@ def parse(transaction: str, data: bytes) -> Journal:
             entry = _entry(transaction, len(entries), text)
         except OtherVersion as error:
             why = f"it was written by another version of fleetctl ({error})"
-            return Journal(tuple(entries), Damage.BROKEN, why, end)
+            return Journal(tuple(entries), Damage.BROKEN, why, end, text)
         if entry is not None:
             entries.append(entry)
         elif text or stop < 0:

@@ -6,10 +6,11 @@ import subprocess
 
 import pytest
 
-from fleetctl.agent.journal_file import Damage, JournalFile, line, parse
+from fleetctl.agent.holding import Expiry, expire
+from fleetctl.agent.journal_file import Damage, JournalFile, _checksum, line, parse
 from fleetctl.agent.manner import Manner
 from fleetctl.agent.revert import revert
-from fleetctl.transaction.failure import LeaseTaken
+from fleetctl.transaction.failure import LeaseTaken, NotBack
 from fleetctl.transaction.image import NothingBefore
 from fleetctl.transaction.journal import (
     Applied,
@@ -169,3 +170,32 @@ def test_by_hand_every_byte_mode_owner_and_time_comes_back(ground):
         assert after[path][:5] == before[path][:5], path
     ground.agent.restore(transaction="tx")
     assert ground.look() == before
+
+
+def written_by_another_version(data: bytes, number: int) -> bytes:
+    """Return a journal whose entry of this number holds a kind that nobody here knows."""
+    old = next(x for x in data.split(b"\n") if x.startswith(b"%d " % number))
+    text = old.split(b" ", 2)[2].replace(b'{"@":"', b'{"@":"N', 1)
+    return data.replace(old, b"%d %s %s" % (number, _checksum("tx", number, text), text), 1)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_lease_over_a_change_of_another_version_is_left_to_the_dead_man_of_that_version(
+    ground, number
+):
+    before = ground.look()
+    applied = ground.apply()
+    ground.kill_watcher(applied)
+    lease_id = applied.granted.lease.id
+    path = JournalFile(ground.edges.state, "tx").path
+    ours = path.read_bytes()
+    path.write_bytes(written_by_another_version(ours, number))
+
+    with pytest.raises(NotBack, match="not back") as failed:
+        ground.agent.release(lease_id)
+
+    assert "it was written by another version of fleetctl" in failed.value.why
+    path.write_bytes(ours)  # as that version reads it
+    assert expire(ground.edges, lease_id) is Expiry.SETTLED
+    assert ground.look() == before
+    assert ground.agent.status().leases == ()
