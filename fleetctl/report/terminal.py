@@ -21,6 +21,8 @@ from fleetctl.report.tables import (
 )
 
 WIDTH = 100
+_COMMAND = re.compile(r"`fleetctl [^`]*`")
+_KEPT = "\x00"  # stands for a space inside of a command while lines are broken
 _GAP = 2
 _LEAST_WIDTH = 20
 # where a name may be broken that is longer than its column
@@ -83,14 +85,16 @@ def headed(title: str, lines: list[str]) -> list[str]:
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """Return a text broken at 100 columns."""
-    return textwrap.wrap(
-        text,
+    """Return a text broken at 100 columns, and never inside of a command: it is to be typed."""
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _KEPT), text)
+    lines = textwrap.wrap(
+        whole,
         WIDTH - 2,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_KEPT, " ") for line in lines]
 
 
 def bullets(texts: Iterable[str]) -> list[str]:

@@ -172,6 +172,18 @@ def test_a_table_without_text_in_a_column_leaves_it_out():
     assert terminal.grid(Table("t", ("a",), ())) == []
 
 
+@pytest.mark.parametrize("before", range(40, 100, 7))
+def test_a_command_is_never_broken_over_two_lines(before):
+    command = "`fleetctl matrix --resume 20261130-163518-runner_x_indexer-df62`"
+    text = f"{'x' * before} {command} makes them"
+
+    lines = terminal.wrapped(text, "  ")
+
+    assert any(command in line for line in lines)
+    assert " ".join(line.strip() for line in lines) == text
+    assert all(len(line) <= 100 for line in lines)
+
+
 def test_no_cell_of_a_table_makes_it_wider_than_the_page():
     long = "control: trials/001-control: the unit restarted itself (0 -> 1); " * 8
     table = Table(
