@@ -7,7 +7,6 @@ import pytest
 
 from fleetctl import errors
 from fleetctl.analysis.design import Order, schedule
-from fleetctl.clock import SystemClock
 from fleetctl.errors import (
     ConnectionLost,
     EditRefused,
@@ -24,92 +23,22 @@ from fleetctl.store.run_folder import RunFolder
 from fleetctl.transaction import failure
 from fleetctl.workflow import fleet_run
 from fleetctl.workflow import site_run as site_run_module
-from fleetctl.workflow.edges import Edges
 from fleetctl.workflow.experiment import finished_trials
 from fleetctl.workflow.fleet_run import measure_sites
 from fleetctl.workflow.restored import prove_restored
 from fleetctl.workflow.site_run import SiteRun
-from fleetctl.workflow.stopping import Stop, StoppableClock
 from tests.fakes.recorded_trials import trial
-
-LOST = ConnectionLost("a went away", why="reset by peer", next_step="look at a")
-
-
-class Agent:
-    """A host that gives its lease and takes it back, and may then be unreachable."""
-
-    def __init__(self, *, answers: bool = True) -> None:
-        self.said: list[str] = []
-        self.renew = lambda _lease, *, length_s: None
-        self._answers = answers
-
-    def acquire(self, request) -> None:
-        self.said.append(f"acquire {request.unit}")
-
-    def release(self, _lease) -> None:
-        self.said.append("release")
-
-    def status(self):
-        return SimpleNamespace(leases=(), transactions=())
-
-    def unlocked(self, _lease) -> None:
-        return None
-
-    def observe(self, _query):
-        if not self._answers:
-            raise LOST
-        return SimpleNamespace(units=[SimpleNamespace(properties={}, unit="u")], paths=())
-
-
-class Talk:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
-def site_plan(agent):
-    host = SimpleNamespace(unit="u")
-    transport = SimpleNamespace(times_lost=0)
-    reached = SimpleNamespace(name="a", host=host, agent=agent, transport=transport)
-    unit = SimpleNamespace(properties={}, unit="u")
-    found = SimpleNamespace(
-        reached=reached,
-        touched={},
-        plans={},
-        wanted={},
-        within=(),
-        own_flags={},
-        view=SimpleNamespace(unit=unit),
-    )
-    site = SimpleNamespace(name="a", machine="a", hosts=(reached,), entry=reached)
-    return SimpleNamespace(site=site, arms={}, hosts=(found,))
+from tests.workflow.sites import Agent, edges_at, site_plan, site_run
 
 
 @pytest.fixture
 def edges(tmp_path):
-    stop = Stop()
-    return Edges(
-        connect=None,
-        agent=None,
-        clock=StoppableClock(SystemClock(), stop),
-        stop=stop,
-        talk=Talk(),
-        holder="ann@desk",
-        runs=tmp_path,
-        salt=None,
-    )
+    return edges_at(tmp_path)
 
 
 @pytest.fixture
 def folder(tmp_path):
     return RunFolder.create(tmp_path, "r", {})
-
-
-def site_run(edges, folder, plan, **more):
-    job = SimpleNamespace(kind="experiment", purpose="p", lease_s=60.0)
-    return SiteRun(edges, folder, plan, (), job, **more)
 
 
 def test_a_folder_that_can_not_be_written_gives_the_lease_back(edges, folder):
