@@ -1,7 +1,7 @@
 """What a lease tells agents with another state directory: two of them never work on one unit.
 
-Leases lie in the state directory, and two inventories may name two of them for one host. So each
-lease also leaves a claim where every user of the host can read it, and goes away with the boot.
+Leases lie in the state directory, and two users of a host have two (or two of `FLEETCTL_STATE`). So
+each lease also leaves a claim where every user of the host can read it; it goes away with the boot.
 A claim counts as long as its lease is there, or as long as nobody who asks may look.
 """
 
