@@ -27,6 +27,7 @@ ROOTS = Path("/run/fleetctl")
 EVERYBODYS = (Path("/run/lock"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - sticky; names are random
 PREFIX = "fleetctl-lease-"
 MOST_BYTES = 4 * 1024 * 1024  # a tree has thousands of files, and half a claim is none
+LAST_S = 1e11  # in the year 5138: some more, and no calendar has it
 NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
@@ -206,10 +207,18 @@ def _parsed(text: bytes) -> Claim:
     words = (lease.id, lease.run_id, lease.holder, lease.purpose, lease.unit)
     if not all(isinstance(word, str) for word in words) or not IDENTIFIER.fullmatch(lease.id):
         raise ValueError("not a lease")
-    times_s = (float(lease.since_s), float(lease.until_s))
-    lease = dataclasses.replace(lease, since_s=times_s[0], until_s=times_s[1])
+    lease = dataclasses.replace(
+        lease, since_s=_time_s(lease.since_s), until_s=_time_s(lease.until_s)
+    )
     paths = tuple(str(path) for path in data["paths"])
     return Claim(lease, str(data["unit"]), paths, str(data["state"]), str(data["boot_id"]))
+
+
+def _time_s(told: object) -> float:
+    """Return a time that a calendar has, whatever was told."""
+    if not isinstance(told, (int, float)) or not 0 <= told < LAST_S:
+        raise ValueError("not a time")
+    return float(told)
 
 
 def _may_live(claim: Claim) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 _COMMAND = re.compile(r"`fleetctl (\w[^`]*)`")
-_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*@")
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/]*@")
 # which commands take the option that a process was called with
 _OF_A_SPEC = frozenset({"run", "plan", "aa", "bisect", "minimize", "matrix"})
 _MEASURE = {"run", "resume", "plan", "aa", "matrix", "bisect", "minimize", "worker"}
@@ -17,6 +17,7 @@ PLACES = {
     "--inventory": _MEASURE | {"status", "rollback", "unlock", "forget"},
     "--runs": _MEASURE | {"results", "reclassify", "status", "rollback"},
 }
+_ONLY_ASKED = {"env"}  # takes an inventory, too, and no hint leads there
 
 
 def typed() -> str:
@@ -43,10 +44,13 @@ def _placed(command: str) -> str:
 
 
 def _given(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the places that a command line names, the last of each."""
+    """Yield the places that a command line names, the last of each.
+
+    Of a command that takes them: `power --runs 3` is a number of runs.
+    """
     found: dict[str, str] = {}
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         option, _, value = word.partition("=")
-        if option in PLACES:
+        if option in PLACES and argv[0] in PLACES[option] | _ONLY_ASKED:
             found[option] = value or following
     yield from found.items()

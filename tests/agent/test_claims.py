@@ -156,6 +156,23 @@ def test_a_claim_whose_state_directory_can_not_exist_holds_nobody_up(ground, sta
         path.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("since", ["1" * 400, "1e400", "NaN", "-1", "1e30", '"1"', "null"])
+def test_a_claim_of_a_time_that_no_calendar_has_holds_nobody_up(ground, since):
+    state = ground.root / "theirs"
+    (state / "leases").mkdir(parents=True)
+    (state / "leases" / "x.json").touch()
+    path = claims.EVERYBODYS[1] / f"{claims.PREFIX}{new_id()}"
+    sound = forged(ground, state=str(state))
+    path.write_text(sound)
+    try:
+        with pytest.raises(LeaseHeld):
+            apply_with(ground.agent, ground)
+        path.write_text(sound.replace('"since_s": 0.0', f'"since_s": {since}'))
+        ground.agent.release(apply_with(ground.agent, ground))
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def test_a_claim_that_is_nested_too_deeply_to_be_read_holds_nobody_up(ground):
     path = claims.EVERYBODYS[1] / f"{claims.PREFIX}{new_id()}"
     path.write_text("[" * 100_000)

@@ -52,14 +52,28 @@ def test_only_commands_that_take_a_place_get_it_and_none_gets_it_twice(called):
     assert as_here(text) == text.replace("list`", "list --runs r`")
 
 
+@pytest.mark.parametrize("name", ["power", "repro", "nothing"])
+def test_an_option_that_only_shares_its_name_with_a_place_is_none(called, name):
+    called(name, "--runs", "3", "--inventory=4")
+
+    assert as_here("`fleetctl aa` and `fleetctl status`") == "`fleetctl aa` and `fleetctl status`"
+
+
+def test_who_asked_for_an_environment_is_sent_to_the_same_inventory(called):
+    called("env", "lab-1", "--inventory", "i.toml")
+
+    assert as_here("`fleetctl status`") == "`fleetctl status --inventory i.toml`"
+
+
 def test_the_command_line_is_told_as_a_shell_takes_it(called):
     called("run", "my spec.toml", "--json")
 
     assert typed() == "fleetctl run 'my spec.toml' --json"
 
 
-def test_a_password_in_an_address_is_not_told_again(called):
-    called("repro", "--url", "http://me:secret@h:1/v1", "--out", "a:b@c")
+@pytest.mark.parametrize("password", ["secret", "sec@ret", "se:c@r@et", "@"])
+def test_a_password_in_an_address_is_not_told_again(called, password):
+    called("repro", "--url", f"http://me:{password}@h:1/v1", "--out", "a:b@c")
 
     assert typed() == "fleetctl repro --url 'http://me:***@h:1/v1' --out a:b@c"
 
