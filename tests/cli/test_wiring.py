@@ -53,9 +53,9 @@ def hold(*words):
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (signal.SIGINT, ["holding", "--runs", "r"]),
+        (signal.SIGINT, ["run", "holding", "--runs", "r"]),
         (signal.SIGTERM, []),
-        (signal.SIGHUP, ["holding", "--inventory=i.toml"]),
+        (signal.SIGHUP, ["aa", "holding", "--inventory=i.toml"]),
     ],
 )
 def test_the_first_signal_asks_for_an_orderly_end_and_the_second_says_what_to_type(number, words):
